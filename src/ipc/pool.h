@@ -6,10 +6,9 @@
  * The option is off by default, since NVIDIA's programming guide says that a pool which can be
  * shared gives no memory back to the driver.
  *
- * An importer must free an allocation before the exporter does. Here the exporter holds a freed
- * block while another process has it open (ipc/table.h), so the allocation around the block stays,
- * and the importer frees its own before it unlocks the slot. This follows cuda.h and was not seen
- * on hardware yet. */
+ * An importer must free an allocation before the exporter does. The exporter holds a freed block
+ * while another process has it open (ipc/table.h), and the importer frees its allocation before it
+ * unlocks the slot. This follows cuda.h and was not seen on hardware yet. */
 #pragma once
 
 #include "context/block.h"
@@ -26,8 +25,8 @@ CUresult rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *pla
 /* Returns a new descriptor, close-on-exec, for the pool of that number; -1 when there is none. */
 int rs_pool_descriptor(uint64_t number);
 
-/* Forgets the exported pools of a context that has ended, before a new context can get their
- * handles. */
+/* Forgets the pools of an ended context, before another context can get a pool with such a
+ * handle. */
 void rs_pool_forget(CUcontext context);
 
 /* ---- the importer; the caller holds a lock of its own around the calls ---- */

@@ -24,7 +24,7 @@ enum {
     LOOK_MS = 100,
 };
 
-/* An importer waits so long. The exporter answers within a millisecond, unless it is stopped. */
+/* An importer waits so long. An exporter that is not stopped answers within a millisecond. */
 static const uint64_t answer_wait_ns = 10ull * 1000 * 1000 * 1000;
 
 struct request {
@@ -114,7 +114,7 @@ static void *answer_requests(void *data)
     return NULL;
 }
 
-/* Makes a socket to try it: where a sandbox forbids sockets, no process could open a handle. */
+/* Tries to make a socket: where a sandbox forbids that, no process could open a handle. */
 static CUresult try_socket(void)
 {
     int fd = open_socket();

@@ -14,10 +14,8 @@
 enum {
     TIME_NS = 20 * 1000 * 1000,
     COUNTERS_AT_ONCE = 16,
-    FIELDS_MAX = 64, /* a term with more fields is not read; a counter of an account has one
-                        field */
-    TRIES = 3,       /* a process is left out if its directory changes this often while it is
-                        read */
+    FIELDS_MAX = 64, /* terms with more fields are not read; an account's counter has one */
+    TRIES = 3,       /* a process whose directory changes so often meanwhile is left out */
 };
 
 static uint64_t deadline_ns;

@@ -118,8 +118,7 @@ void rs_publish_report_file(enum rs_statistics_format format, const struct rs_ou
 /* Publishes that a leak report is asked for. */
 void rs_publish_leak_report(void);
 
-/* True when `rmmshim run` has the page open too, so that it can read the page after this process
- * ends. */
+/* True when `rmmshim run` holds the page, which can then be read after this process has ended. */
 bool rs_publish_is_held(void);
 
 /* Stores the report of a refused request in the page, in place of the previous one. A text that is
