@@ -5,7 +5,7 @@
  * capture, from any thread and in any mode (MEASURED.md, "One fence"). A lock, the gate, prevents
  * that. A thread that begins a capture holds the gate exclusively around the driver's call, and a
  * thread that records an event passes through it (rs_capture_gate_enter). While a stream captures,
- * the gate is shut for the stream's context, and for the primary context if that is a green
+ * the gate is shut for the stream's context; if that is a green context, also for its primary
  * context. If the driver does not tell the stream's context, the gate is shut for all.
  *
  * A capture also ends with its stream and with its context. A review asks the driver which captures

@@ -2,9 +2,9 @@
 /* Streams: tells which stream a handle stands for, and makes the library's own streams.
  *
  * Streams are told apart by the number that the driver gives each (cuStreamGetId, driver 12.0). A
- * block that was freed in the order of one stream may be allocated again in the order of a stream
- * only if the two are the same stream. Handles do not suffice, since a new stream may get the
- * handle of a destroyed one. */
+ * block that was freed in the order of a stream may be allocated again at once only in the order of
+ * the same stream. Handles do not suffice to tell that, since a new stream may get the handle of a
+ * destroyed one. */
 #pragma once
 
 #include "driver/cuda.h"

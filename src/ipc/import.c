@@ -205,8 +205,7 @@ static bool is_context_alive(CUcontext context, unsigned long long its_id)
     }
 }
 
-/* False when the memory of the record no longer exists, or must be unmapped since its context has
- * ended. */
+/* False when the record's memory no longer exists, or must be unmapped since its context ended. */
 static bool is_alive(const struct record *record)
 {
     if (record->is_sent)
@@ -331,9 +330,9 @@ static void forget_segment(struct record *segment)
 
     for (; block; block = block->next)
         segment->uses -= block->segment == segment;
-    is_last = segment->uses == 0; /* else another thread is closing a block of this segment */
+    is_last = segment->uses == 0; /* false: another thread is closing a block of this segment */
     if (is_last && segment->is_sent)
-        (void)close_segment(segment); /* before a slot is unlocked (ipc/pool.h) */
+        (void)close_segment(segment); /* must come before a slot is unlocked (ipc/pool.h) */
     for (block = blocks.first; block; block = next) {
         next = block->next;
         if (block->segment != segment)

@@ -127,7 +127,7 @@ void rs_pool_forget(CUcontext context)
 /* ---- the importer ---- */
 
 struct rs_imported_pool {
-    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of the exporter's table */
+    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* that of the exporter's table */
     uint64_t number;
     CUmemoryPool handle;
     unsigned uses; /* the number of imported allocations */

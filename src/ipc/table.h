@@ -133,8 +133,8 @@ struct rs_exporter;
  * error in *result when that fails. */
 struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
 
-/* Must be called once for each successful rs_exporter_use.  The last such call closes the table,
- * which drops all of this process's locks on it. */
+/* Ends a use of the table, once for each successful rs_exporter_use. The last call closes the
+ * table, which drops all of this process's locks on it. */
 void rs_exporter_leave(struct rs_exporter *exporter);
 
 /* Locks the slot of the handle's block, and then copies the slot into *slot. While the slot is

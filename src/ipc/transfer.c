@@ -48,8 +48,7 @@ static int open_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* True when the other side of the connection is a process of this user, and is `process` unless
- * that is 0. */
+/* True when the other side is a process of this user and, unless `process` is 0, that process. */
 static bool is_of(int connection, pid_t process)
 {
     struct ucred other;

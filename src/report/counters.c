@@ -107,7 +107,7 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-/* Finds a resource by its name; NULL if there is none, or `resource` is an alias. */
+/* Returns the memory resource of that name; NULL if there is none, or the name is an alias. */
 static const struct rs_mr_descriptor *resource_named(const char *resource)
 {
     const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
@@ -196,7 +196,7 @@ void rs_usage_add(struct rs_usage *to, const struct rs_usage *from)
     uint64_t *sums = (void *)to;
     const uint64_t *more = (const void *)from;
 
-    for (size_t i = 0; i < sizeof(*to) / sizeof(*sums); i++) /* all fields are of that type */
+    for (size_t i = 0; i < sizeof(*to) / sizeof(*sums); i++) /* all fields are uint64_t */
         sums[i] += more[i];
     to->limit = limit;
     to->job_limit = 0;

@@ -56,7 +56,7 @@ struct rs_usage {
     uint64_t held_peak;
     uint64_t waiting;           /* freed memory that the GPU may still use */
     uint64_t cached;            /* what is held and is neither used nor waiting */
-    uint64_t limit, job_limit;  /* 0: none */
+    uint64_t limit, job_limit;  /* 0: no limit */
     uint64_t refused;           /* out-of-memory errors that the program got */
     uint64_t internal_refusals; /* refusals by the limit and by leaves. The program may have got its
                                    memory in another way afterwards, and one request may be refused
@@ -99,7 +99,7 @@ bool rs_counter_is_known(const char *resource, const char *name);
 /* The process that a report is about, and its counters. */
 struct rs_report_subject {
     int process;
-    const char *program, *rank; /* the rank in its job; empty: unknown */
+    const char *program, *rank; /* the process's rank in its job; empty: unknown */
     const struct rs_reported_stack *stacks;
     size_t stack_count;
     /* Names of the parts that the report lacks because another thread held their lock at exit. */

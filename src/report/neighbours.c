@@ -134,8 +134,8 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
     return 0;
 }
 
-/* Opens the page of a process. The search skips low descriptors, the process's own files, since the
- * page has a high number: when it looked at all of them, 1000 processes with 30 files each took
+/* Opens the page of a process. The page has a high descriptor number, so the search skips low ones,
+ * which the process's own files have. When it looked at all, 1000 processes with 30 files each took
  * longer than the time allowed. */
 static int find_page(int process)
 {

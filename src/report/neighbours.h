@@ -14,7 +14,7 @@ enum { RS_NEIGHBOURS_MAX = 8 };
 struct rs_neighbour {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES]; /* plain (report/plain.h) */
-    uint64_t held_bytes;                      /* what its account of the device has charged */
+    uint64_t held_bytes;                      /* bytes that its account of the device has charged */
 };
 
 struct rs_neighbours {

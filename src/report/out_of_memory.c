@@ -51,8 +51,8 @@ struct refused {
     bool has_largest_free;          /* at least one stack knows its largest free block */
     size_t free_bytes, total_bytes; /* both are 0 if they are not known */
     size_t path_bytes[RS_PATHS];
-    bool is_tracked; /* the holders are call sites, since at least one stack notes them; otherwise
-                        they are libraries */
+    bool is_tracked; /* at least one stack tracks call sites: the holders are then call sites, else
+                        libraries */
 };
 
 /* Protects the variables below. A refused thread only tries to lock it: another thread may be
@@ -153,9 +153,9 @@ static bool leaves_room(size_t limit_bytes, size_t used_bytes)
            (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
 }
 
-/* Returns the first of these into which the request does not fit, in the order in which a request
- * meets them: the process's own limit, the job's limit, the device. If it fits into all three, a
- * maximum of the stack refused it, or the free memory is fragmented. */
+/* Returns what refused the request. A request meets the process's own limit, then the job's limit,
+ * then the device; the first one into which it does not fit has refused it. If it fits into all
+ * three, a maximum of the stack refused it, or the free memory is fragmented. */
 static enum refuser find_refuser(void)
 {
     if (!leaves_room(refused.own_limit_bytes, refused.held_bytes))

@@ -122,7 +122,7 @@ void rs_publish_leak_report(void);
 bool rs_publish_is_held(void);
 
 /* Stores the report of a refused request in the page, in place of the previous one. A text that is
- * too long is cut off. Called only where rs_publish_is_held. Not thread safe. */
+ * too long is cut off. Called only if rs_publish_is_held is true. Not thread safe. */
 void rs_publish_refusal(const char *text);
 
 /* Count an allocation or a free of the program that the driver serves. The kind of a free is device

@@ -40,7 +40,7 @@ enum {
 
 /* ---- the leak report ---- */
 
-static struct rs_holders gone; /* protected by the contexts' lock */
+static struct rs_holders gone; /* blocks of ended contexts; protected by the contexts' lock */
 
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
@@ -131,7 +131,7 @@ static const char *none_line(void)
     }
     if (!all.count)
         return NULL; /* no device was used */
-    if (live) /* such blocks come from a resource without `tracking`, a pushed one for example */
+    if (live)        /* these come from resources without `tracking`, such as pushed ones */
         what = rs_document_format(&document,
                                   "no leaks among tracked allocations; %" PRIu64
                                   " block%s from resources without tracking %s not freed",
@@ -329,7 +329,7 @@ static void put_end(void)
                                  "more %d %zu %zu\n", kind, live[kind].bytes, live[kind].blocks);
     used_bytes +=
         (size_t)snprintf(list_text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes, "end\n");
-    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* room was left for the last lines */
+    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* put_listed has kept END_BYTES free */
 }
 
 static void write_list(void)
