@@ -27,7 +27,7 @@ struct rs_reported_stack {
 /* The counters of one gathering. */
 struct rs_gathered {
     struct rs_reported_stack stacks[RS_DEVICES_MAX * RS_KINDS]; /* sorted by device, then by kind */
-    size_t count;       /* the number of entries in `stacks` */
+    size_t count;
     size_t made_stacks; /* the number of live stacks of all contexts */
     bool is_short;      /* some counters are missing, since there was no memory for them */
 };
@@ -90,8 +90,8 @@ extern const struct rs_counter_help {
     const char *resource, *name, *help;
 } rs_counter_helps[];
 
-/* True when there is a sentence about this counter, and `resource` is "program", "account" or the
- * name of a memory resource. */
+/* True when a row of rs_counter_helps has this name and this resource, or this name and a NULL
+ * resource while `resource` names a memory resource. */
 bool rs_counter_is_known(const char *resource, const char *name);
 
 /* ---- writing ---- */

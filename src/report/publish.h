@@ -30,7 +30,8 @@ enum {
 
 /* The reports that a process will write at exit, as bits of `has_report`. With
  * RS_PUBLISHED_STATISTICS `format` and `path` are set, and for a file also the fields from
- * `file_device` to `changed`. Nothing is written if `format` is RS_STATISTICS_NONE. */
+ * `file_device` to `changed`. If `format` is RS_STATISTICS_NONE, there is no report all the
+ * same. */
 enum rs_published_reports { RS_PUBLISHED_STATISTICS = 1, RS_PUBLISHED_LEAKS = 2 };
 
 /* How far the process is with its report at exit. */
