@@ -11,14 +11,14 @@ enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };
 
 struct origin {
     struct rs_capture_stream stream;
-    /* The number of this capture, counted in the order of their begins; it tells captures with the
+    /* The number of this capture, in the order in which captures began. It tells captures with the
      * same handle apart. */
     unsigned long long begin;
     unsigned ending; /* the number of driver calls under way that may end the capture */
 };
 
-/* The gate.  A thread that begins a capture holds it exclusively, a thread that records a fence
- * holds it shared.  It also protects the list of origins. */
+/* The gate. A thread holds it exclusively while it begins a capture, and shared while it records a
+ * fence. It also protects the list of origins. */
 static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 RS_RESET_IN_CHILD(driver_capture, gate);
 static struct origin *origins;
@@ -40,8 +40,8 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
     if (!is_per_thread(stream, per_thread_default))
         return what;
     what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
-    /* A thread has one per-thread default stream in each context, so its streams are told apart by
-     * their contexts. */
+    /* A thread has one per-thread default stream in each context, so these streams are told apart
+     * by their contexts. */
     if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
         what.context = NULL;
     return what;
@@ -57,8 +57,8 @@ static unsigned long long id_of(CUcontext context)
     return id;
 }
 
-/* Drivers before 12.5 have no cuStreamGetCtx_v2, so the contexts stay unknown there.  They are not
- * needed either, since such drivers have no context events, which the gate is for. */
+/* Drivers before 12.5 have no cuStreamGetCtx_v2, so contexts stay unknown there. They are not
+ * needed either: the gate protects records of context events, which such drivers do not have. */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
@@ -139,8 +139,8 @@ void rs_capture_begin_enter(void)
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
 {
-    /* A stream that could begin a capture was not capturing.  So a capture that is still noted for
-     * it has ended unseen, and its place is used again. */
+    /* A stream that has now begun a capture was not capturing before. So a capture that is still
+     * noted for it has ended unseen, and its place is used again. */
     struct origin *origin = began ? find_origin(&stream) : NULL;
 
     RS_ASSERT_HELD(&gate);
@@ -183,8 +183,8 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
     return end;
 }
 
-/* A capture that began after `end` was made is of another stream with the same handle, so its
- * origin stays. */
+/* A capture that began after rs_capture_end_begin is of another stream with the same handle, so its
+ * origin stays in the list. */
 void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
@@ -216,8 +216,8 @@ static bool may_be_asked(const struct origin *origin)
             origin->stream.identity == &this_thread);
 }
 
-/* Asks the driver whether the stream captures.  The stream's context is current.  If the context
- * has ended, the stream has ended too, so its handle must not be passed to the driver. */
+/* Asks the driver whether the stream captures. The stream's context is current. If the context has
+ * ended, the stream has too, and the driver must not get its handle. */
 static CUresult ask_whether_captures(const struct rs_capture_stream *stream,
                                      CUstreamCaptureStatus *status)
 {

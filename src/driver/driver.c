@@ -11,9 +11,9 @@
 
 /* ---- the dynamic loader ---- */
 
-/* Newest first: since glibc 2.34 dlsym is in libc itself, and libdl is a stub.  The other two are
- * the symbol's first versions on AArch64 and x86-64; another library that hooks dlsym, and is
- * loaded after ours, may define only those. */
+/* Versions of the symbol dlsym, newest first: since glibc 2.34 dlsym is in libc itself. The other
+ * two are its first versions on AArch64 and x86-64. Another library that hooks dlsym, and is loaded
+ * after ours, may define only those. */
 static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 
 RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
@@ -31,17 +31,17 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
     return function;
 }
 
-/* True while the dynamic loader changes its list of objects, by the state that glibc exports for
+/* True while the dynamic loader changes its list of objects. glibc exports this state for
  * debuggers. */
 static bool is_loading(void)
 {
     return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
 }
 
-/* The load that is_loading sees may be made by another thread of the child, which holds a lock of
- * the loader meanwhile. dladdr waits for that lock (glibc resets it in a child), so after a dladdr
- * that load is over.  A load that the fork interrupted is never over: if several dladdr calls do
- * not help, the loader is stuck. */
+/* is_loading may see a load by another thread of the child, or one that the fork interrupted. The
+ * first kind ends: its thread holds a lock of the loader (glibc resets it in a child), for which
+ * dladdr waits, so after a dladdr that load is over. The second kind never ends: if LOOKS calls of
+ * dladdr do not help, the loader is stuck. */
 bool rs_loader_is_stuck(void)
 {
     enum { LOOKS = 100 };
@@ -70,7 +70,7 @@ struct rs_driver rs_driver;
 
 RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
-/* A thread is copying, or has copied, the functions that it found to rs_driver. */
+/* Set by the first thread that copies the functions that it found to rs_driver. */
 static _Atomic bool is_filling;
 
 static void fill_functions(struct rs_driver *driver, void *libcuda)
@@ -90,8 +90,8 @@ static void fill_functions(struct rs_driver *driver, void *libcuda)
 #undef FIND
 }
 
-/* Holds no lock during dlopen: another thread may hold the loader's lock, since it runs a library's
- * constructor, and may be about to call this function. */
+/* No lock is held during dlopen: another thread may hold the loader's lock, since it runs a
+ * library's constructor, and may be about to call this function. */
 bool rs_driver_ready_slowly(bool load)
 {
     void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -181,8 +181,9 @@ void rs_driver_context_leave(bool entered)
         (void)rs_driver.cuCtxPopCurrent_v2(&popped);
 }
 
-/* Handles of primary contexts, by device.  A primary context that was reset, or released by all,
- * comes back with the same handle (this was measured for a reset, and is assumed for a release). */
+/* Handles of primary contexts, by device. A primary context that was reset, or released by all,
+ * comes back with the same handle. (This was measured for a reset, and is assumed for a
+ * release.) */
 static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
 
 bool rs_driver_is_primary_active(CUdevice device)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's real functions, typed, found lazily in the loaded libcuda.
+/* The driver's real functions, typed, which are found in libcuda at the first use.
  *
- * They are called through `rs_driver`, never by name: a call by name would reach the hook that
- * this library exports.  A member is NULL when the driver does not have the function.  Unit
- * tests assign members. */
+ * They are called through `rs_driver`, never by name: a call by name would reach the hook that this
+ * library exports. A member is NULL when the driver does not have the function. Unit tests assign
+ * members. */
 #pragma once
 
 #include "base/check.h"
@@ -33,13 +33,13 @@ static inline bool rs_driver_ready(bool load)
            rs_driver_ready_slowly(load);
 }
 
-/* True when the driver has the function.  Loads libcuda if it is not loaded, since the program may
- * call a hook before that. */
+/* True when the driver has the function. Loads libcuda if that was not done, since the program may
+ * call a hook before it loads libcuda. */
 #define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)
 
 /* Between these two calls the thread is in relaxed capture mode: it may allocate and free while a
- * stream captures.  In the other modes such calls fail and invalidate the capture (MEASURED.md,
- * "Semantics seen").  The pair of calls takes 7 ns. */
+ * stream captures. In the other modes such calls fail and invalidate the capture (MEASURED.md,
+ * "Semantics seen"). Each of the two calls takes 7 ns. */
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
 
@@ -65,24 +65,24 @@ const char *rs_driver_error_name(CUresult result, char buffer[32]);
 
 /* ---- the dynamic loader ---- */
 
-/* Inside the preloaded library `dlsym` is our own hook, so nothing may call it by name; all of our
- * look-ups go through rs_real_dlsym. */
+/* A function like dlsym. Inside the preloaded library the name `dlsym` stands for our own hook, so
+ * nothing may call it by name; all of our look-ups go through rs_real_dlsym. */
 typedef void *rs_dlsym_function(void *handle, const char *symbol);
 
 /* Returns libc's dlsym, or that of the next library that hooks dlsym.  Never NULL on glibc.
  * Thread safe, takes no lock. */
 rs_dlsym_function *rs_real_dlsym(void);
 
-/* True in a child that was forked while another thread was loading a library, if the parent had
- * called this function.  In that child the load never ends, and any dlopen, even of a loaded
- * library, ends the process (an assertion in glibc's dl-open.c).  Thread safe. */
+/* True in a child that was forked while another thread was loading a library; the parent must have
+ * called this function before the fork. In that child the load never ends, and any dlopen, even of
+ * a loaded library, ends the process (an assertion in glibc's dl-open.c). Thread safe. */
 bool rs_loader_is_stuck(void);
 
 /* ---- the current context around the library's own calls, and primary contexts ---- */
 
-/* Makes `context` current unless it is current already.  Returns true if it had to be pushed;
- * rs_driver_context_leave needs this result, so that it pops the context again.  *result is
- * CUDA_SUCCESS if `context` is current now, else the driver's error. */
+/* Makes `context` current unless it is current already. Returns true if it pushed the context; this
+ * result goes to rs_driver_context_leave, which then pops the context. *result is CUDA_SUCCESS if
+ * `context` is current now, else the driver's error. */
 bool rs_driver_context_enter(CUcontext context, CUresult *result);
 void rs_driver_context_leave(bool entered);
 
@@ -95,36 +95,36 @@ static inline void rs_driver_context_guard_end(const bool *entered)
 #define RS_CONTEXT_GUARD(context, result)                                                          \
     RS_GUARD(const bool, rs_driver_context_guard_end) = rs_driver_context_enter(context, result)
 
-/* Returns the device's primary context, or NULL while nobody retains it; the function never starts
- * it.  If its handle is not known yet, the function retains it, to get the handle, and releases it.
- * The program may release its own reference in between, so this release may be the last one:
+/* Returns the device's primary context, or NULL while nobody retains it; never starts it. If its
+ * handle is not known yet, this function retains the context, to get the handle, and releases it.
+ * The release may be the last one, if the program has released its own reference in between:
  * rs_context_primary (context/end.h) handles that. */
 CUcontext rs_driver_active_primary(CUdevice device);
 
 /* True while somebody retains the device's primary context. */
 bool rs_driver_is_primary_active(CUdevice device);
 
-/* Returns the handle that rs_driver_learn_primary found last; it stays the same for the life of
- * the process.  NULL: none was found yet.  Makes no driver call. */
+/* Returns the primary context's handle that rs_driver_learn_primary found last; NULL: none was
+ * found yet. The handle stays the same for the life of the process. Makes no driver call. */
 CUcontext rs_driver_known_primary(CUdevice device);
 
-/* Asks the driver for the handle of the primary context, as rs_driver_active_primary does for an
- * unknown one.  NULL while nobody retains it. */
+/* Asks the driver for the handle of the primary context, as rs_driver_active_primary does if it is
+ * not known. Returns NULL while nobody retains the context. */
 CUcontext rs_driver_learn_primary(CUdevice device);
 
 /* ---- placement of pages of managed and system memory ---- */
 
-/* Advice and prefetches, through the version of the function that the driver has (before 12.2 it
- * takes a device number, -1 for the host; since then a location).
+/* Advice and prefetches. They use the version of the function that the driver has: before 12.2 it
+ * takes a device number, with -1 for the host; since then it takes a location.
  *
- * All of these calls are optimisations, so callers may ignore a refusal (for memory that does not
- * migrate, or a device that cannot do it).  The calls are made in relaxed capture mode with
- * `context` current.  Thread safe. */
+ * All of these calls are optimisations. The driver may refuse them, for memory that does not
+ * migrate or a device that cannot do it, and callers may ignore that. The calls are made in relaxed
+ * capture mode with `context` current. Thread safe. */
 
 enum { RS_PLACEMENT_HOST = CU_DEVICE_CPU };
 
-/* Gives advice about [address, address + size_bytes); `where` is a device number or
- * RS_PLACEMENT_HOST.  The driver applies it to whole pages.  Returns the driver's answer. */
+/* Gives advice about [address, address + size_bytes), which the driver applies to whole pages.
+ * `where` is a device number or RS_PLACEMENT_HOST. Returns the driver's answer. */
 CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size_bytes,
                              CUmem_advise advice, int where);
 

@@ -84,8 +84,8 @@ bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *re
     return why == RS_FENCE_GRANTED;
 }
 
-/* Assumed, not measured: a stream waits for an event of cuCtxRecordEvent, and for an event of
- * another device, as for any other event. */
+/* It is assumed, and was not measured, that a stream waits for an event of cuCtxRecordEvent, and
+ * for an event of another device, as it does for any other event. */
 bool rs_fence_join(CUcontext context, CUstream stream)
 {
     RS_RELAXED_GUARD();
@@ -142,8 +142,8 @@ bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
     return stored;
 }
 
-/* Takes a sentinel out of the struct and returns it; 0 when there is none.  The anchor is taken
- * last, when refill could not get 512 bytes for another one. */
+/* Takes a sentinel out of the struct and returns it; 0 when there is none. The anchor is taken
+ * last: only when refill could not get 512 bytes for another one. */
 static CUdeviceptr take_sentinel_block(struct rs_sentinel *sentinel)
 {
     CUdeviceptr block = 0;
@@ -178,8 +178,8 @@ void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
     refill(sentinel, context);
 }
 
-/* Frees one sentinel while another one, the anchor, stays: the driver then keeps their common
- * block of 2 MiB, and the pair of calls costs 2 us instead of 55. */
+/* Frees one sentinel while another one, the anchor, stays. So the driver keeps the 2 MiB in which
+ * both lie, and an allocation and a free cost 2 us instead of 55. */
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
 {
     RS_RELAXED_GUARD();
@@ -229,8 +229,7 @@ bool rs_request_sees_idle(CUcontext context)
     if (context && rs_request.busy == context)
         return false;
     state = rs_context_idle(context, IDLE_NS);
-    if (state != RS_FENCE_DONE) /* noted, so that the request does not look again: each look may
-                                   take IDLE_NS */
+    if (state != RS_FENCE_DONE) /* noted, so that the request does not look again */
         rs_request_note_busy(context, state == RS_FENCE_PENDING);
     return state == RS_FENCE_DONE;
 }

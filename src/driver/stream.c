@@ -4,10 +4,10 @@
 #include "base/lock.h"
 #include "driver/driver.h"
 
-/* Handles of destroyed streams, in places chosen by a hash of the handle.  When a place is full,
- * every handle that it does not list counts as destroyed from then on, so no destroyed handle is
- * ever forgotten.  A live stream whose handle would count as destroyed is listed with its number
- * when memory is allocated on it. */
+/* A hash table of the handles of destroyed streams. No destroyed handle is ever forgotten: when a
+ * place of the table is full, every handle that the place does not list counts as destroyed from
+ * then on. A live stream whose handle would count as destroyed is listed, with its number, when
+ * memory is allocated on it. */
 enum { PLACE_BITS = 10, PLACE_HANDLES = 4 };
 
 struct handle {
@@ -18,8 +18,8 @@ struct handle {
 
 struct place {
     struct handle handles[PLACE_HANDLES];
-    unsigned turn; /* the next element to replace (modulo PLACE_HANDLES), if all elements are of
-                      live streams */
+    unsigned turn; /* if all elements are of live streams: the next one to replace (modulo
+                      PLACE_HANDLES) */
     bool is_full;  /* handles that are not listed count as destroyed */
 };
 
@@ -42,8 +42,8 @@ static struct handle *find_handle(struct place *place, CUstream stream)
     return NULL;
 }
 
-/* Makes the place full: handles that are not listed count as destroyed from now on.  So handles
- * need not be listed as destroyed any more, and their elements become free. */
+/* Makes the place full: handles that it does not list count as destroyed from now on. So destroyed
+ * handles need not be listed any more, and their elements become free. */
 static void fill_place(struct place *place)
 {
     RS_ASSERT(!place->is_full);
@@ -53,8 +53,8 @@ static void fill_place(struct place *place)
             place->handles[i].stream = NULL;
 }
 
-/* Returns the element of a full place in which a live stream is to be listed: a free one, or else
- * that of another live stream, which then counts as destroyed. */
+/* Returns the element of a full place in which a live stream is to be listed. That is a free one,
+ * or else the element of another live stream, which then counts as destroyed. */
 static struct handle *take_room(struct place *place)
 {
     struct handle *room = find_handle(place, NULL);
@@ -77,7 +77,7 @@ void rs_stream_destroyed(CUstream stream)
     atomic_store(&any_destroyed, true);
 }
 
-/* True when a stream with this handle was destroyed, or may have been.  *key is then the number of
+/* True when a stream with this handle was, or may have been, destroyed. *key is then the number of
  * the live stream that has the handle now; 0: no such stream is known. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
@@ -121,7 +121,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
         current == context)
         return stream;
     if (rs_driver.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device != device)
-        return stream; /* the handle stands for a default stream of the other device */
+        return stream; /* the handle stands for a default stream of `device` */
     return NULL;
 }
 
@@ -135,8 +135,7 @@ static bool ask_in(CUstream stream, CUcontext context, unsigned long long *key)
     if (is_default(stream) &&
         (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context))
         return false;
-    /* cuStreamIsCapturing of the legacy stream returns an error while a blocking stream
-     * captures. */
+    /* For the legacy stream cuStreamIsCapturing fails while a blocking stream captures. */
     return rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
            status == CU_STREAM_CAPTURE_STATUS_NONE &&
            rs_driver.cuStreamGetId(stream, key) == CUDA_SUCCESS;
@@ -200,8 +199,8 @@ CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
     return result;
 }
 
-/* Queries the stream before it synchronises with it: if streams share a hardware channel, this
- * stream may have to wait for the program's work, and that work may be waiting for this thread. */
+/* The stream is queried first, so that the synchronisation does not wait: if streams share a
+ * hardware channel, this stream may wait for the program's work, which may wait for this thread. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
 {
     return rs_own_stream_poll(stream, bound_ns) == CUDA_SUCCESS &&

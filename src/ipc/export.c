@@ -39,34 +39,34 @@ _Static_assert((int)RS_IPC_SLOTS < (int)RS_EXPORTED_NATIVE,
 
 enum export_state { EXPORT_FREE, EXPORT_LIVE, EXPORT_HELD };
 
-/* The exporter's own record of a slot. */
+/* The exporter's own record of a slot of the table (ipc/table.h). */
 struct exported {
     enum export_state state;
     uint32_t generation; /* the generation of the block that this slot exported last */
     uint32_t next;       /* the next free or held slot, plus one; 0: none */
     CUdeviceptr address;
     size_t size_bytes;
-    struct rs_taken_block held; /* so that holding a freed block needs no memory */
+    struct rs_taken_block held; /* the held block; it is here so that holding it needs no memory */
 };
 
-/* Protects all variables below; no call that waits is made under it. */
+/* Protects all variables below. No call that waits is made under it. */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_export, lock);
 static struct exported *exports; /* NULL: the table has not been made */
-/* In the memory file, which other processes read. */
+/* These two point into the memory file, which other processes read. */
 static struct rs_ipc_header *table_header;
 static struct rs_ipc_slot *slots;
 static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self; /* the fields that all handles of this process share */
-/* The number of slots that were ever used; the first free slot plus one, or 0. */
+/* `used`: how many slots were ever used. `first_free`: the first free slot, plus one; 0: none. */
 static uint32_t used, first_free;
-static uint32_t first_held, last_held; /* the oldest and the latest held slot, plus one, or 0 */
-static struct rs_hash_table spent; /* ids of driver allocations whose own handle was given out for a
-                                      block that is freed by now */
+static uint32_t first_held, last_held; /* the oldest and the latest held slot, plus one; 0: none */
+static struct rs_hash_table spent;     /* ids of driver allocations whose own handle was given to a
+                                          block that is freed by now */
 /* An id could not be entered in `spent` for lack of host memory, so no handle of the driver is
  * given out any more. */
 static bool all_spent;
-static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
+static void *const is_spent = (void *)(uintptr_t)1; /* the entries' value; any but NULL would do */
 
 _Atomic size_t rs_export_held;
 
@@ -80,7 +80,7 @@ static bool seal(int fd)
     return fchmod(fd, 0600) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0;
 }
 
-/* Creates the table at the first handle that needs it; it stays until the process ends. */
+/* Creates the table, for the first handle that needs it. The table stays until the process ends. */
 static bool create_table(void)
 {
     struct exported *entries = rs_map_zeroed(RS_IPC_SLOTS * sizeof(*entries));
@@ -91,7 +91,7 @@ static bool create_table(void)
     RS_ASSERT(!exports && !slots);
     self.process_namespace = rs_process_namespace();
     self.start_ticks = rs_process_start_ticks(0);
-    /* Importers compare these two: a handle without them would open nowhere. */
+    /* Importers compare the namespace and the start time, so a handle needs both. */
     if (entries && self.process_namespace && self.start_ticks >= 0 &&
         getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
         fd = rs_memory_file_make(RS_IPC_FILE_NAME, RS_IPC_FILE_BYTES, &memory);
@@ -144,8 +144,8 @@ static void give_slot(uint32_t number)
     first_free = number;
 }
 
-/* Returns the slot that exports this block, plus one; 0: none.  A record may name a slot of another
- * block when a free raced with the export, so the block's address and size are compared with the
+/* Returns the slot that exports this block, plus one; 0: none. When a free raced with the export, a
+ * record may name a slot of another block. So the block's address and size are compared with the
  * slot's. */
 static uint32_t slot_of_block(const struct rs_block_view *block)
 {
@@ -213,8 +213,8 @@ static bool is_open_elsewhere(uint32_t number)
 
 /* ---- native handles; the caller holds the lock ---- */
 
-/* True when a block may get the driver's handle of the driver allocation `id`.  That handle names
- * the allocation for the allocation's whole life, so only one block may ever have it; later blocks
+/* True when a block may get the driver's own handle of the driver allocation `id`. That handle
+ * stands for the allocation as long as it lives, so only one block may ever have it; later blocks
  * in the same memory get handles of ours. */
 static bool may_be_native(unsigned long long id)
 {
@@ -240,8 +240,8 @@ static CUresult refuse_without_resources(void)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Exports a block by a slot.  `place` tells where the block lies in its driver allocation, and has
- * the driver's handle of that allocation, or says what is sent instead. */
+/* Exports a block by a slot. `place` tells where the block lies in its driver allocation. It also
+ * has the driver's handle of that allocation, or tells which descriptors are sent instead. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
@@ -263,7 +263,7 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;
-        /* The generation is never 0. */
+        /* 0 is left out, since it means that the slot is closed. */
         entry->generation += entry->generation == UINT32_MAX ? 2 : 1;
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
@@ -283,9 +283,9 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
     return CUDA_SUCCESS;
 }
 
-/* Makes the descriptor of a piece, or of the block's pool, for an importer, on the thread of
- * ipc/transfer.h; -1 when that fails.  If the block's memory ends meanwhile, this may be a piece of
- * another block: the importer looks whether the slot still is the block's. */
+/* Makes the descriptor of a piece, or of the block's pool, for an importer; -1 when that fails. It
+ * runs on the thread of ipc/transfer.h. If the block's memory ends meanwhile, the descriptor may be
+ * that of another block, so the importer then checks that the slot is still the block's. */
 static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
 {
     CUdeviceptr address = 0;
@@ -307,8 +307,8 @@ static int make_descriptor(uint32_t slot, uint32_t generation, uint32_t piece)
     return rs_piece_export(address, &fd) == CUDA_SUCCESS ? fd : -1;
 }
 
-/* Finds the block's place in memory for which the driver has no handle: mapped memory, or a pool's.
- * Returns CUDA_ERROR_NOT_SUPPORTED when the block lies in other memory. */
+/* Finds the place of a block in memory for which the driver has no handle: mapped memory, or a
+ * pool's. Returns CUDA_ERROR_NOT_SUPPORTED when the block lies in other memory. */
 static CUresult find_sent(const struct rs_block_view *block, struct rs_ipc_slot *place)
 {
     CUresult result = rs_pieces_find(block->address, block->size_bytes, place), pooled;
@@ -319,8 +319,8 @@ static CUresult find_sent(const struct rs_block_view *block, struct rs_ipc_slot 
     return pooled == CUDA_ERROR_NOT_SUPPORTED ? result : pooled;
 }
 
-/* Exports such a block.  Returns false when the block lies in other memory, or when nothing can be
- * sent. */
+/* Exports a block of which descriptors are sent. Returns false when the block lies in other memory,
+ * or when nothing can be sent. */
 static bool export_sent(const struct rs_block_view *block, CUipcMemHandle *handle, CUresult *result)
 {
     struct rs_ipc_slot place = {.pieces = 0};
@@ -374,9 +374,9 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
     return result;
 }
 
-/* Answers for a block that another process exported.  The driver refuses to export such memory
- * again, and the program gets its error.  If the driver does not refuse, the program gets an error
- * all the same, since the driver's handle would name the whole allocation around the block. */
+/* Answers for a block that another process exported. The driver refuses to export such memory
+ * again, and the program gets its error. If the driver does not refuse, the program gets an error
+ * too, since the driver's handle would name the whole allocation around the block. */
 static CUresult export_again(CUdeviceptr address)
 {
     CUipcMemHandle unwanted;
@@ -464,8 +464,8 @@ bool rs_export_end(struct rs_taken_block *taken)
     }
     if (!end_slot(taken->exported, taken))
         return false;
-    /* The block is deallocated only later, so this free would not wait for the GPU, as a free of
-     * the driver's memory does.  It waits here instead. */
+    /* The block is deallocated only later. So the wait for the GPU, which a free by the driver
+     * would make, is made here. */
     (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
     return true;
 }
@@ -477,7 +477,7 @@ void rs_export_freed(const struct rs_taken_block *taken)
     if (!taken->exported_id || rs_segment_find(taken->allocation.address, &segment))
         return;
     RS_MUTEX_GUARD(&lock);
-    /* The driver has the allocation back, so its id no longer matters. */
+    /* The driver has the allocation back, and never uses its id again. */
     (void)rs_hash_take(&spent, taken->exported_id);
 }
 
@@ -486,10 +486,10 @@ void rs_export_freed(const struct rs_taken_block *taken)
 /* The longest time that the collection of a block waits for a context to be idle. */
 enum { IDLE_NS = 500 * 1000 };
 
-/* True when a deallocation may be made now.  It must not wait for the context's work; in a stack
- * without `reuse` it does, unless the context is idle.  A driver without fences does not tell
- * whether the context is idle: there the deallocation is made outside of requests, where a wait is
- * allowed. */
+/* True when a deallocation in the stack may be made now, since it will not wait for the context's
+ * work. With `reuse` above all leaves it never does; otherwise it does not if the context is idle.
+ * Where the driver has no fences, nobody can tell whether the context is idle: there the
+ * deallocation is made outside of requests, where a wait is allowed. */
 static bool may_free_now(const struct rs_stack *stack)
 {
     if (stack->environment.frees_are_ready)
@@ -506,9 +506,9 @@ static struct rs_stack *oldest_stack(void)
     return first_held ? exports[first_held - 1].held.stack : NULL;
 }
 
-/* Takes the oldest held block, if it is of this stack and no process has it open any more, and
- * returns true.  Else moves it to the end of the list and returns false; so it does for a NULL
- * `stack`. */
+/* Takes the oldest held block and returns true, if the block is of this stack and no process has it
+ * open any more. Otherwise, and always for a NULL `stack`, moves the block to the end of the list
+ * and returns false. */
 static bool take_released(const struct rs_stack *stack, struct rs_taken_block *block)
 {
     RS_MUTEX_GUARD(&lock);
@@ -525,9 +525,9 @@ static bool take_released(const struct rs_stack *stack, struct rs_taken_block *b
     return true;
 }
 
-/* The caller keeps the block's context from ending, so the deallocation should not wait for the
- * context's work.  In a stack with `reuse` it is made inside a request: there `reuse` takes the
- * block without a wait. */
+/* Deallocates a block for which may_free_now was true. The caller keeps the block's context from
+ * ending. If `reuse` is above all leaves, the call is made inside a request: there `reuse` takes
+ * the block without a wait. */
 static void deallocate_held(const struct rs_taken_block *block)
 {
     struct rs_stack *stack = block->stack;
@@ -535,14 +535,14 @@ static void deallocate_held(const struct rs_taken_block *block)
 
     if (is_ready)
         rs_request_begin();
-    /* This fails only when a driver call fails, that is, when the context is broken. */
+    /* This fails only when the context is broken. */
     (void)rs_mr_deallocate(atomic_load(&stack->mr), &block->allocation, NULL);
     if (is_ready)
         rs_request_end();
 }
 
-/* Deallocates the oldest held block, if it is of this stack and that is possible now; else moves it
- * to the end of the list. */
+/* Deallocates the oldest held block, if it is of this stack and that is possible now. Otherwise
+ * moves the block to the end of the list. */
 static void collect_one(struct rs_stack *stack)
 {
     struct rs_taken_block block;

@@ -18,34 +18,34 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the driver told about opened memory, by which the library later tells whether it still
- * exists: the id of the driver allocation, which is never used twice, or else that a range begins
- * at its address.  If the driver told neither, the memory counts as existing.  For a
- * segment that was sent, which outlives its context, the id is that of the context. */
+/* What the driver told about memory when it was opened, from which the library later tells whether
+ * the memory still exists. It is the id of the driver allocation, which is never used twice, or
+ * else that a range begins at the address. Without either the memory counts as existing. For a
+ * segment that was sent, which outlives its context, `id` is the context's. */
 struct proof {
     unsigned long long id; /* 0: the driver told none */
     bool has_range;
 };
 
-/* Memory of another process that is open here: a segment (a driver allocation opened for our
- * blocks), a block, or a native (an address that the program opened by a handle of the driver's
- * own). */
+/* Memory of another process that is open here. A record is one of three: a segment (a driver
+ * allocation opened for our blocks), a block, or a native (an address that the program opened by a
+ * handle of the driver's own). */
 struct record {
     struct record *next;
     CUdeviceptr address;
     size_t size_bytes;
-    unsigned uses; /* for a block or a native the number of opens, for a segment the number of its
-                      blocks */
+    unsigned uses; /* of a block or a native: its opens; of a segment: its blocks */
 
-    /* For a segment the driver's handle, or for an allocation of `pool` what opens it there; ours
-     * for a block or for a segment that is mapped here piece by piece; unused for a native. */
+    /* What the record is found by. For a block, and for a segment of mapped pieces: our handle. For
+     * a segment in a driver's pool: what opens it there (rs_ipc_slot.pooled). For another segment:
+     * the driver's handle. Unused for a native. */
     CUipcMemHandle handle;
-    /* Only for a segment: it was sent by the exporter, in pieces for one block (ipc/pieces.h), or
-     * it is an allocation of `pool` (ipc/pool.h).  It outlives its context. */
+    /* Only for a segment: the exporter has sent it, either in pieces for one block (ipc/pieces.h)
+     * or as an allocation of `pool` (ipc/pool.h). It outlives its context. */
     bool is_sent;
     struct rs_imported_pool *pool;
     CUcontext context;        /* the context in which a segment or block was opened */
-    struct rs_context *owner; /* the context that owns a segment's memory; forget_ended runs before
+    struct rs_context *owner; /* the context that owns a segment's memory. forget_ended runs before
                                  that context's record is recycled, so the pointer is valid */
     struct proof proof;       /* only for a segment or a native */
     struct rs_exporter *exporter; /* for a block or a segment */
@@ -58,28 +58,29 @@ struct records {
     _Atomic(struct rs_address_map *) map; /* rs_import_find reads it without the lock */
 };
 
-/* Protects the lists. Under it a thread waits for no work of the GPU. It may wait for an exporter
- * that sends memory (ipc/transfer.h); the exporter's answer needs no lock of this file in its
- * process. */
+/* Protects the lists. A thread that holds it waits for no work of the GPU. It may wait for an
+ * exporter that sends memory (ipc/transfer.h); the exporter's answer needs no lock of this file in
+ * its process. */
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 RS_RESET_IN_CHILD(ipc_import, lock);
 
-/* Memory of other processes, each segment opened once in a context for all blocks inside. */
+/* Each segment is opened once in a context, for all blocks inside. */
 static struct records segments;
 
 static struct records blocks;
 
 /* Blocks that are being closed. The slot of each stays locked until the work that uses the block
- * has ended, even if no other block here uses the slot any more. */
+ * has ended, even if no other block here uses that slot any more. */
 static struct record *closing;
 
-/* Addresses that the program opened by handles of the driver's own.  A block of ours may begin at
- * the same address, if the allocation was one block when that handle was made and has been cut
- * since.  Natives are in no map, since the driver itself answers questions about their memory. */
+/* Addresses that the program opened by handles of the driver's own. They are in no map, since the
+ * driver itself answers questions about their memory. A block of ours may begin at the same
+ * address: the exporter may have cut the allocation into blocks since the driver's handle was
+ * made. */
 static struct records natives;
 
-/* The number of calls under way that may end a context.  While it is not 0, memory that the maps
- * have may no longer exist, so rs_import_find checks that. */
+/* The number of calls under way that may end a context. While it is not 0, memory in the maps may
+ * no longer exist, so rs_import_find checks that. */
 static _Atomic unsigned endings;
 
 /* One call of cuIpcOpenMemHandle. */
@@ -106,8 +107,8 @@ static struct record *find_opened(const struct records *in, const CUipcMemHandle
     return record;
 }
 
-/* Returns the record that begins at that address, or NULL; of several records, the one that was
- * opened in that context, if there is one. */
+/* Returns a record that begins at that address, if possible one that was opened in that context;
+ * NULL when there is none. */
 static struct record *find_at(const struct records *in, CUdeviceptr address, CUcontext context)
 {
     struct record *found = NULL;
@@ -140,8 +141,8 @@ static struct record *enter_import(struct records *in, const struct record *like
     return record;
 }
 
-/* Removes the record from its list.  If another record begins at the same address (the same memory,
- * opened in another context), that one takes its place in the map. */
+/* Removes the record from its list and from the map. If another record begins at the same address
+ * (the same memory, opened in another context), the map gets that record instead. */
 static void leave_import(struct records *in, struct record *record)
 {
     struct rs_address_map *map = atomic_load(&in->map);
@@ -167,8 +168,8 @@ static bool is_base(CUdeviceptr address)
            base == address;
 }
 
-/* Returns the bytes of the opened allocation, as the driver tells them; if it does not, or knows
- * only a piece, the exporter's number counts. */
+/* Returns the size of the opened allocation. The driver is asked first. The exporter's number
+ * counts if the driver does not tell, or if it knows only single pieces. */
 static size_t bytes_at(CUdeviceptr base, const struct rs_ipc_slot *slot)
 {
     CUdeviceptr start;
@@ -198,13 +199,13 @@ static bool is_context_alive(CUcontext context, unsigned long long its_id)
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_INVALID_HANDLE:
         return false;
-    default: /* another error says nothing of the context, whose program may use the memory */
+    default: /* another error says nothing about the context, so the program may still use the
+                memory */
         return true;
     }
 }
 
-/* False when the memory of the record no longer exists, or is to be unmapped, since its context has
- * ended. */
+/* False when the record's memory no longer exists, or must be unmapped since its context ended. */
 static bool is_alive(const struct record *record)
 {
     if (record->is_sent)
@@ -213,15 +214,15 @@ static bool is_alive(const struct record *record)
                             : !record->proof.has_range || is_base(record->address);
 }
 
-/* The handle by which a segment is found again. */
+/* Returns what the segment of a slot's block is found by (record.handle). */
 static const CUipcMemHandle *segment_key(const struct opening *opening,
                                          const struct rs_ipc_slot *slot)
 {
     return slot->pieces > 0 ? opening->given : &slot->native;
 }
 
-/* Finds the segment of a slot's block; an allocation of a pool may have been opened in another
- * context. */
+/* Finds the segment of a slot's block. One that was opened in another context is found too if it is
+ * an allocation of a pool. */
 static struct record *find_segment(const struct opening *opening,
                                    const struct rs_exporter *exporter,
                                    const struct rs_ipc_slot *slot)
@@ -244,8 +245,8 @@ static CUresult close_segment(const struct record *segment)
                               : rs_driver.cuIpcCloseMemHandle(segment->address);
 }
 
-/* Has the exporter send the memory of a slot, and opens it. Fails if the block was freed meanwhile.
- */
+/* Has the exporter send the memory of a slot, and opens it. Fails if the block is freed
+ * meanwhile. */
 static CUresult receive_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                 struct record *segment)
 {
@@ -271,8 +272,9 @@ static CUresult receive_segment(const struct opening *opening, const struct rs_i
     return result;
 }
 
-/* Opens the driver's handle of a slot in the current context, or what is sent, and enters the
- * segment.  Returns NULL with the error in *result when that fails. */
+/* Opens a segment in the current context, by the driver's handle of the slot or from what the
+ * exporter sends, and enters it in `segments`. Returns NULL with the error in *result when that
+ * fails. */
 static struct record *open_segment(const struct opening *opening, struct rs_exporter *exporter,
                                    const struct rs_ipc_slot *slot, CUresult *result)
 {
@@ -310,8 +312,8 @@ static bool has_slot(const struct record *block, const struct rs_exporter *expor
     return block;
 }
 
-/* Unlocks the slot, unless the block is open or being closed in another context too, and ends this
- * use of the exporter's table (rs_exporter_leave). */
+/* Ends a use of the exporter's table (rs_exporter_leave). Unlocks the slot first, unless the block
+ * is also open, or being closed, in another context. */
 static void leave_exporter(struct rs_exporter *exporter, uint32_t slot)
 {
     RS_ASSERT_HELD(&lock);
@@ -328,9 +330,9 @@ static void forget_segment(struct record *segment)
 
     for (; block; block = block->next)
         segment->uses -= block->segment == segment;
-    is_last = segment->uses == 0; /* else another thread is closing a block of this segment */
+    is_last = segment->uses == 0; /* false: another thread is closing a block of this segment */
     if (is_last && segment->is_sent)
-        (void)close_segment(segment); /* before a slot is unlocked (ipc/pool.h) */
+        (void)close_segment(segment); /* must come before a slot is unlocked (ipc/pool.h) */
     for (block = blocks.first; block; block = next) {
         next = block->next;
         if (block->segment != segment)
@@ -367,8 +369,8 @@ static void forget_ended(void)
 
 /* ---- opening ---- */
 
-/* True when the block lies inside the opened allocation, at a place where a block can begin: the
- * exporter may be any program of the user. */
+/* True when the block lies inside the opened allocation, at a place where a block can begin. This
+ * is checked since the exporter may be any program of the user. */
 static bool is_inside_opened(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     size_t bytes = bytes_at(base, slot);
@@ -470,8 +472,8 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
     else if (opening.handle.process == getpid() &&
              opening.handle.process_namespace == rs_process_namespace() &&
              opening.handle.start_ticks == rs_process_start_ticks(0))
-        *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is this process's own; the driver
-                                                 answers so, too */
+        *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is this process's own; the driver gives
+                                                 the same answer */
     else {
         opening.owner = rs_context_current(true);
         *result = open_ours(&opening, address);
@@ -495,9 +497,9 @@ void rs_import_note_native(CUdeviceptr address)
         native->uses++;
 }
 
-/* Counts the close of a native at that address.  Returns false if there is none.  If both a native
- * and a block of ours are open at one address, the native is closed first, since closing ours too
- * late does no harm.  The caller holds the lock. */
+/* Counts the close of a native at that address. Returns false if there is none. If a native and a
+ * block of ours are open at one address, the native is closed first, since it does no harm to close
+ * our block too late. The caller holds the lock. */
 static bool close_native(CUdeviceptr address)
 {
     struct record *native = find_at(&natives, address, NULL);
@@ -511,9 +513,9 @@ static bool close_native(CUdeviceptr address)
 
 /* ---- closing ---- */
 
-/* Releases the block's use of its segment; the last use closes it.  The caller does not hold the
- * lock, as the driver's close of a handle waits.  An allocation of a pool is freed under the lock,
- * as no other thread may import it again before that (ipc/pool.h). */
+/* Ends a block's use of its segment; the last use closes the segment. The caller does not hold the
+ * lock, since the driver's close of a handle waits. But an allocation of a pool is freed under the
+ * lock, since no other thread may import it again before that (ipc/pool.h). */
 static CUresult leave_segment(struct record *segment)
 {
     CUresult result = CUDA_SUCCESS;
@@ -534,18 +536,18 @@ static CUresult leave_segment(struct record *segment)
     return result;
 }
 
-/* Closes a block.  The exporter may reuse the memory as soon as the slot is unlocked, so this
- * process waits for its own work first; the driver's close waits too, but is only called for the
- * last block of the segment. */
+/* Closes a block. The exporter may reuse the memory as soon as the slot is unlocked, so this
+ * process first waits for its own work. The driver's close would wait too, but is called only for
+ * the last block of the segment. */
 static CUresult close_block(struct record *block)
 {
     struct rs_context *owner = block->segment->owner;
     struct record **link = &closing;
     CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle), result = CUDA_SUCCESS;
 
-    /* The wait needs 512 bytes on the device.  If the driver has no memory for that, this process
-     * may still use the block, so the slot stays locked until the process ends, and memory that
-     * was sent stays. */
+    /* The wait needs 512 bytes on the device. If the driver has no memory for that, this process
+     * may still use the block. Then the slot stays locked until the process ends, and memory that
+     * was sent stays mapped. */
     if (waited != CUDA_ERROR_OUT_OF_MEMORY || !block->segment->is_sent)
         result = leave_segment(block->segment);
     if (waited == CUDA_ERROR_OUT_OF_MEMORY)
@@ -580,8 +582,8 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
         block->next = closing;
         closing = block;
     }
-    /* The driver must not get an address inside a segment, since it would close the whole segment.
-     */
+    /* The driver must not get an address inside a segment, since it would close the whole
+     * segment. */
     is_ours = block || rs_address_map_find_inside(atomic_load(&segments.map), address, &range);
     rs_mutex_unlock(&lock);
     *result = is_last ? close_block(block) : block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -613,8 +615,8 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 
     if (RS_LIKELY(found == RS_IMPORTED_NOT) || atomic_load(&endings) == 0)
         return found;
-    /* A context may have ended just now, with the memory that was found, and the driver may have
-     * given out the address again. */
+    /* A context may have ended just now, and its memory with it, and the driver may have given out
+     * the address again. */
     rs_mutex_lock(&lock);
     forget_ended();
     rs_mutex_unlock(&lock);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA IPC, the importer's side: opens handles that rmmshim made in another process.  See
- * ipc/table.h.
- *
- * It works with any settings of this process, even if no stack serves.  All functions are thread
- * safe. */
+/* CUDA IPC, the importer's side: opens handles that rmmshim made in another process. How this works
+ * is told in ipc/table.h. It works with any settings of this process, even if no stack serves. All
+ * functions are thread safe. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -18,13 +16,13 @@
 bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), CUdeviceptr *address,
                     const CUipcMemHandle *handle, unsigned flags, CUresult *result);
 
-/* Notes that the driver opened one of its own handles at address. */
+/* Notes that the driver opened one of its own handles, at address. */
 void rs_import_note_native(CUdeviceptr address);
 
-/* Answers cuIpcCloseMemHandle. Returns true with the answer in *result. Returns false when the
- * driver must answer: the address lies in no memory that handles of ours opened, or it was also
- * opened by a handle of the driver's, which is closed first. An address in such memory at which no
- * open block begins gets CUDA_ERROR_INVALID_VALUE. */
+/* Answers cuIpcCloseMemHandle. Returns true with the answer in *result; that is
+ * CUDA_ERROR_INVALID_VALUE for an address in opened memory at which no open block begins. Returns
+ * false when the driver must answer: no handle of ours opened memory at the address, or a handle of
+ * the driver's was also opened there, which is closed first. */
 bool rs_import_close(CUdeviceptr address, CUresult *result);
 
 enum rs_imported {
@@ -33,12 +31,12 @@ enum rs_imported {
     RS_IMPORTED_OUTSIDE, /* the address is in the exporter's allocation, but in no open block */
 };
 
-/* Tells where address lies; for RS_IMPORTED_BLOCK fills in the block's start and its size in bytes.
- * Takes no lock, unless a call that may end a context is under way (rs_import_context_ending). */
+/* Tells where address lies. For RS_IMPORTED_BLOCK stores the block's start and its size in bytes.
+ * Takes no lock, except during a call that may end a context (rs_import_context_ending). */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
-/* True for memory that a handle of ours opened here. Only cuIpcCloseMemHandle gives it back: a free
- * must not reach the driver, which would free what was imported from a pool. */
+/* True for memory that a handle of ours opened here. Only cuIpcCloseMemHandle may give it back. A
+ * free of it must not reach the driver, which would free memory imported from a pool. */
 static inline bool rs_import_has(CUdeviceptr address)
 {
     CUdeviceptr start;
@@ -47,16 +45,16 @@ static inline bool rs_import_has(CUdeviceptr address)
     return rs_import_find(address, &start, &size_bytes) != RS_IMPORTED_NOT;
 }
 
-/* Returns the context in which the open block that begins at address was opened, the current one if
- * it was opened in several; NULL when there is none. */
+/* Returns the context in which the open block that begins at address was opened; NULL when there is
+ * none. If it was opened in several contexts, returns the current one of these. */
 CUcontext rs_import_context(CUdeviceptr address);
 
-/* Called in a forked child, in which memory that its parent had opened is not open: forgets all of
- * it. */
+/* Called in a forked child. Forgets all opened memory, since what the parent has opened is not open
+ * in a child. */
 void rs_import_forked(void);
 
-/* Called around a driver call that may end a context: rs_import_context_ended forgets all memory
- * that was opened in a context that has ended.  In between, rs_import_find asks the driver whether
- * the memory that it finds still exists. */
+/* Called around a driver call that may end a context. rs_import_context_ended forgets all memory
+ * that was opened in a context that has ended. Between the two calls rs_import_find asks the driver
+ * whether the memory that it finds still exists. */
 void rs_import_context_ending(void);
 void rs_import_context_ended(void);

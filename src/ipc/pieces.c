@@ -10,8 +10,8 @@
 
 /* ---- the exporter ---- */
 
-/* About mapped memory the driver answers with the mapping, so with one piece of `virtual`
- * (facts_h200.txt: vmm.range_is_the_mapping). */
+/* Finds the piece of `virtual` at an address. cuMemGetAddressRange tells the mapping, and each
+ * piece is mapped by itself (facts_h200.txt: vmm.range_is_the_mapping). */
 static CUresult find_piece(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
 {
     CUresult result = rs_driver.cuMemGetAddressRange_v2(start, size_bytes, address);
@@ -28,7 +28,7 @@ CUresult rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_sl
     CUresult result = find_piece(address, &base, &piece_bytes);
     int fd;
 
-    /* The first piece is exported once, to see whether the driver does that. */
+    /* The first piece is exported once, to see whether the driver can do that. */
     if (result == CUDA_SUCCESS)
         result = rs_piece_export(base, &fd);
     if (result != CUDA_SUCCESS)
@@ -47,7 +47,7 @@ CUresult rs_pieces_find(CUdeviceptr address, size_t size_bytes, struct rs_ipc_sl
     return CUDA_SUCCESS;
 }
 
-/* The handle is retained meanwhile, so that it stays the handle of this piece. */
+/* Retains the handle during the export, so that it stays the handle of this piece. */
 CUresult rs_piece_export(CUdeviceptr address, int *fd)
 {
     CUmemGenericAllocationHandle handle;
@@ -70,7 +70,7 @@ CUresult rs_piece_export(CUdeviceptr address, int *fd)
 
 /* ---- the importer ---- */
 
-/* The mapping keeps the memory alive, so the handle is not needed after it. */
+/* Maps one piece. The mapping keeps the memory alive, so the handle is released at once. */
 static CUresult map_piece(CUdeviceptr address, size_t size_bytes, int fd)
 {
     CUmemGenericAllocationHandle handle;
@@ -114,7 +114,7 @@ static CUresult allow_access(CUdeviceptr base, size_t size_bytes)
     return result == CUDA_SUCCESS ? rs_driver.cuMemSetAccess(base, size_bytes, &access, 1) : result;
 }
 
-/* Addresses under which memory is still mapped are not given back. */
+/* Unmaps the memory and frees its addresses. If the memory stays mapped, the addresses are kept. */
 static CUresult unmap(CUdeviceptr base, size_t mapped_bytes, size_t size_bytes)
 {
     CUresult result = mapped_bytes > 0 ? rs_driver.cuMemUnmap(base, mapped_bytes) : CUDA_SUCCESS;

@@ -13,7 +13,7 @@
 
 /* ---- the exporter ---- */
 
-/* A driver's pool of this process that was exported. */
+/* A driver's pool of this process that other processes may import. */
 struct shared_pool {
     CUmemoryPool handle;
     CUcontext context;
@@ -22,7 +22,7 @@ struct shared_pool {
     struct shared_pool *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the two below */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the next two */
 RS_RESET_IN_CHILD(ipc_pool, lock);
 static struct shared_pool *shared;
 static uint64_t last_number;
@@ -83,7 +83,7 @@ CUresult rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *pla
     if (result == CUDA_SUCCESS && !pool)
         return CUDA_ERROR_NOT_SUPPORTED;
     *place = (struct rs_ipc_slot){.pool = 0};
-    /* A pointer can be exported only of a pool that has been. */
+    /* The pool must be exported before a pointer into it. */
     if (result == CUDA_SUCCESS)
         result = find_number(pool, block->context, &place->pool);
     if (result == CUDA_SUCCESS)
@@ -127,7 +127,7 @@ void rs_pool_forget(CUcontext context)
 /* ---- the importer ---- */
 
 struct rs_imported_pool {
-    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of the exporter's table */
+    unsigned char nonce[RS_IPC_NONCE_BYTES]; /* that of the exporter's table */
     uint64_t number;
     CUmemoryPool handle;
     unsigned uses; /* the number of imported allocations */

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a driver's pool between processes: the pool beneath `async(ipc=true)` goes to the other
- * process as one file descriptor (ipc/transfer.h), and each allocation in it as 64 bytes that mean
- * something only together with the pool.
+/* Shares memory of a driver's pool with other processes. The pool beneath `async(ipc=true)` goes to
+ * the other process as a file descriptor (ipc/transfer.h). Each allocation in it goes as 64 bytes
+ * that mean something only together with the pool.
  *
  * The option is off by default, since NVIDIA's programming guide says that a pool which can be
  * shared gives no memory back to the driver.
  *
- * This follows cuda.h and was not seen on hardware yet.  An importer must free an allocation before
- * the exporter does.  The exporter holds a freed block while another process has it open
- * (ipc/table.h), so the allocation around it stays, and the importer frees its own before it
- * unlocks the slot. */
+ * An importer must free an allocation before the exporter does. The exporter holds a freed block
+ * while another process has it open (ipc/table.h), and the importer frees its allocation before it
+ * unlocks the slot. This follows cuda.h and was not seen on hardware yet. */
 #pragma once
 
 #include "context/block.h"
@@ -19,26 +18,28 @@
 
 /* Finds the allocation of a driver's pool in which the block lies, and describes it in `pool`,
  * `pooled`, `offset_bytes` and `allocation_bytes` of *place. Returns CUDA_ERROR_NOT_SUPPORTED when
- * the block is in no pool, or in one that cannot be shared; CUDA_ERROR_OUT_OF_MEMORY when the
- * process has no memory or descriptor left; else the driver's error. */
+ * the block is in no pool or its pool cannot be shared; CUDA_ERROR_OUT_OF_MEMORY when the process
+ * has no memory or descriptor left; else the driver's error. */
 CUresult rs_pool_find(const struct rs_block_view *block, struct rs_ipc_slot *place);
 
-/* Returns a new descriptor for the pool of that number, close-on-exec; -1 when there is none. */
+/* Returns a new descriptor, close-on-exec, for the pool of that number; -1 when there is none. */
 int rs_pool_descriptor(uint64_t number);
 
-/* Called when a context has ended, before another context can get a pool with the same handle. */
+/* Forgets the pools of an ended context, before another context can get a pool with such a
+ * handle. */
 void rs_pool_forget(CUcontext context);
 
 /* ---- the importer; the caller holds a lock of its own around the calls ---- */
 
 struct rs_imported_pool;
 
-/* Imports the allocation of a slot, and its pool unless that is imported already; gives the device
- * of the current context access.  An allocation must not be imported again before rs_pool_leave: a
- * driver unmaps it with its first free (NVIDIA's bug 5570902, as cuda.core tells). */
+/* Imports the allocation of a slot, and its pool if that is not imported yet, and gives the device
+ * of the current context access. The same allocation must not be imported twice without
+ * rs_pool_leave in between: a driver unmaps it with the first free (NVIDIA's bug 5570902, as
+ * cuda.core tells). */
 CUresult rs_pool_import(const struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                         const struct rs_ipc_slot *slot, struct rs_imported_pool **pool,
                         CUdeviceptr *address);
 
-/* Frees the allocation, and the pool with its last one.  No work may use the memory any more. */
+/* Frees the allocation, and the pool with its last one. No work may use the memory any more. */
 CUresult rs_pool_leave(struct rs_imported_pool *pool, CUdeviceptr address);

@@ -94,10 +94,10 @@ static CUresult refuse_without_descriptor(void)
                          "this process has no file descriptor left (ulimit -n)");
 }
 
-/* Reports why an exporter cannot be used, and returns the error, when its start time cannot be read
- * (start_ticks is -1, with `error`) or is not that of the handle.  If the start time cannot be
- * read, but kill() finds a process with that number, /proc hides the process from this one.  In all
- * other cases the exporter has ended. */
+/* Reports why an exporter cannot be used, and returns the error. start_ticks is a start time that
+ * is not the handle's, or -1, with `error`, if it cannot be read. If it cannot be read but kill()
+ * finds the process, /proc hides the process from this one. In all other cases the exporter has
+ * ended. */
 static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks,
                                    int error)
 {
@@ -126,10 +126,9 @@ bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result
     return false;
 }
 
-/* Opens the file if it is a table, and returns the descriptor; otherwise -1, with errno 0 or the
- * error.  The descriptor number may name anything by now, and opening a device or a FIFO has
- * effects.  So the file is first held without being opened (O_PATH), checked, and then that very
- * file is opened. */
+/* Opens the file if it is a table. Returns the descriptor, or -1 with errno 0 or the error. The
+ * path may lead to anything by now, and opening a device or a FIFO has effects. So the file is
+ * first held without being opened (O_PATH), checked, and then that very file is opened. */
 static int open_if_table(const char *path)
 {
     int fd = -1, held = rs_file_hold(path);
@@ -181,8 +180,8 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     return -1;
 }
 
-/* Adds a record for an exporter, without an open file and with no uses.  Returns NULL when out of
- * host memory. */
+/* Adds a record for an exporter, with no open file and no uses. Returns NULL when out of host
+ * memory. */
 static struct rs_exporter *add_exporter(const struct rs_ipc_handle *handle)
 {
     struct rs_exporter *exporter = malloc(sizeof(*exporter));
@@ -241,8 +240,8 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
     return NULL;
 }
 
-/* Closing any descriptor of the file drops all locks of the process on it (fcntl), so each table is
- * open only once. */
+/* Each table is open only once, since closing any descriptor of a file drops all locks that the
+ * process has on the file (fcntl). */
 void rs_exporter_leave(struct rs_exporter *exporter)
 {
     struct rs_exporter **link = &exporters;
@@ -288,7 +287,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     atomic_thread_fence(memory_order_seq_cst);
     is_read = rs_file_read(exporter->file.fd, slot, sizeof(*slot),
                            (off_t)rs_ipc_slot_at(handle->slot)) == sizeof(*slot);
-    /* The end of a context gives the slot away although it is locked, so it may have been written
+    /* The end of a context frees the slot although it is locked, so the slot may have been written
      * anew while it was copied: the generation must still be the same. */
     is_read =
         is_read && rs_file_read(exporter->file.fd, &again, sizeof(again),

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA IPC of blocks inside a driver allocation: the format that exporter and importer share.
  *
- * The driver's handle of such a block names the whole allocation and opens at its beginning.  So
- * the program gets 64 bytes of our own instead, which say where the exporter keeps a table; in that
- * table the importer's rmmshim finds the driver's handle and the block's offset.  The driver of an
- * importer without rmmshim refuses these bytes: a handle with a few altered bytes gets
- * CUDA_ERROR_INVALID_HANDLE (seen on an H200), and ours shares no byte with a driver's.
+ * The driver's handle of such a block names the whole allocation, and opens at the allocation's
+ * beginning. So the program gets 64 bytes of our own instead, which say where the exporter keeps a
+ * table. In that table the importer's rmmshim finds the driver's handle and the block's offset. An
+ * importer without rmmshim gets CUDA_ERROR_INVALID_HANDLE: its driver refused a handle with a few
+ * altered bytes (seen on an H200), and ours has no byte of a driver's handle.
  *
  * The table is a memory file without a name, which processes of the same user open through
- * /proc/PID/fd.  No name can be guessed or planted, nothing is left behind however the exporter
- * dies, other users and other PID namespaces cannot open the file, and its seals keep all processes
- * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
- * owner check and a search for files of dead processes; a socket would need a thread that answers,
- * which only memory without a handle of the driver's has (ipc/transfer.h).
+ * /proc/PID/fd. No name can be guessed or planted, and nothing is left behind however the exporter
+ * dies. Other users and other PID namespaces cannot open the file. Its seals (since Linux 5.1) keep
+ * all processes but the exporter from writing to it or truncating it. A file in /dev/shm would need
+ * a name, an owner check and a search for files of dead processes. A socket would need a thread
+ * that answers; there is one only for memory without a handle of the driver's (ipc/transfer.h).
  * Opening the file through /proc needs the right to read the exporter's memory (PTRACE_MODE_READ:
- * the same user, and a process that may be dumped).  Yama's ptrace_scope does not restrict that,
+ * the same user, and a process that may be dumped). Yama's ptrace_scope does not restrict that,
  * since it only concerns attaching.
  *
  * An importer registers with a lock: while it has the block of a slot open, it holds a shared lock
- * on the byte of the file whose offset is the slot's number.  The lock belongs to the process
- * (fcntl F_SETLK), so the kernel drops it when the process dies, and a forked child does not keep
- * it.  When the block is freed, the exporter clears the slot's generation and then asks for the
- * lock; the importer locks and then reads the generation.  So at least one of them notices the
- * other.  A killed process loses its locks when its files are closed, perhaps a moment before its
- * GPU work stops.  That affects only blocks that were freed while the process had them open, which
- * CUDA forbids. */
+ * on the byte of the file whose offset is the slot's number. The lock belongs to the process (fcntl
+ * F_SETLK), so the kernel drops it when the process dies, and a forked child does not keep it. When
+ * the block is freed, the exporter clears the slot's generation and then asks for the lock; an
+ * importer takes the lock and then reads the generation. So at least one of them notices the other.
+ * A killed process loses its locks when its files are closed, perhaps a moment before its GPU work
+ * stops. That affects only blocks that were freed while the process had them open, which CUDA
+ * forbids. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -42,8 +42,8 @@ enum {
 struct rs_ipc_handle {
     char magic[8];
     uint64_t process_namespace;
-    int64_t start_ticks; /* the exporter's start time, which tells the exporter from a later process
-                            of the same number */
+    int64_t start_ticks; /* the exporter's start time, by which it is told from a later process of
+                            the same number */
     int32_t process, fd;
     uint32_t slot, generation;
     unsigned char nonce[RS_IPC_NONCE_BYTES]; /* a random number that identifies the table */
@@ -56,8 +56,8 @@ _Static_assert(sizeof(struct rs_ipc_handle) == sizeof(CUipcMemHandle), "64 bytes
 struct rs_ipc_pipe {
     _Atomic uint32_t failures; /* grows when a request cannot be answered at all, and when the
                                   thread ends */
-    _Atomic int32_t fd; /* the end to write to, in the exporter; 0: there is none, or no thread that
-                           answers */
+    _Atomic int32_t fd;        /* the exporter's descriptor of the pipe's end to write to; 0: nobody
+                                  answers */
     uint64_t device, inode;
 };
 
@@ -68,15 +68,15 @@ struct rs_ipc_header {
 };
 
 struct rs_ipc_slot {
-    _Atomic uint32_t generation; /* the generation of the block that is exported in this slot; 0:
-                                    the block was freed */
-    uint32_t pieces; /* 0: the block lies in an allocation that `native` or (see `pool`) `pooled`
-                        opens. Otherwise in so many pieces of mapped memory, all of one size, which
-                        the exporter sends as descriptors */
+    _Atomic uint32_t generation; /* the generation of the block that this slot exports; 0: the block
+                                    was freed */
+    uint32_t pieces; /* 0: the block lies in an allocation, which `native` opens, or `pooled` if
+                        `pool` is not 0. Otherwise the number of pieces of mapped memory, all of one
+                        size, that the exporter sends as descriptors */
     uint64_t offset_bytes; /* offset of the block in the allocation, or in the pieces */
     uint64_t size_bytes;
     uint64_t allocation_bytes; /* size of the allocation, or of all pieces together */
-    uint64_t pool; /* 0: the allocation is of no pool. Otherwise the number of its pool, which the
+    uint64_t pool; /* 0: the allocation is in no pool. Otherwise the number of its pool, which the
                       exporter sends as a descriptor; `pooled` opens the allocation in that pool */
     union {
         CUipcMemHandle native;
@@ -93,9 +93,9 @@ static inline size_t rs_ipc_slot_at(uint32_t slot)
 
 extern const char rs_ipc_magic[8];
 
-/* Translates the driver's answer to an attempt to export memory. An error that says that the memory
- * cannot be shared this way becomes CUDA_ERROR_NOT_SUPPORTED, and the error of a process that has
- * no descriptor left becomes CUDA_ERROR_OUT_OF_MEMORY. */
+/* Translates the driver's answer to an attempt to export memory. Errors that say that the memory
+ * cannot be shared become CUDA_ERROR_NOT_SUPPORTED. The error of a process that has no descriptor
+ * left becomes CUDA_ERROR_OUT_OF_MEMORY. */
 static inline CUresult rs_ipc_export_result(CUresult result)
 {
     switch ((int)result) {
@@ -119,7 +119,7 @@ bool rs_ipc_is_ours(const CUipcMemHandle *handle);
 /* Writes a handle with its checksum. */
 void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to);
 
-/* Decodes a handle; false when it is of another version or damaged. */
+/* Decodes a handle. Returns false when it is of another version or damaged. */
 bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 
 /* ---- tables of other processes that are open here ----
@@ -129,23 +129,24 @@ bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);
 
 struct rs_exporter;
 
-/* Returns the table that the handle names, after opening it if it is not open; NULL with the CUDA
- * error in *result. */
+/* Returns the table that the handle names, and opens it if it is not open yet; NULL with the CUDA
+ * error in *result when that fails. */
 struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
 
-/* Must be called once for each successful rs_exporter_use.  The last such call closes the table,
- * which drops all of this process's locks on it. */
+/* Ends a use of the table, once for each successful rs_exporter_use. The last call closes the
+ * table, which drops all of this process's locks on it. */
 void rs_exporter_leave(struct rs_exporter *exporter);
 
-/* Locks the slot of the handle's block, then copies the slot into *slot. The exporter does not
- * reuse a slot while it is locked, unless the block's context ends there. False with the CUDA error
- * in *result; the lock may then be held, so the caller must call rs_exporter_unlock. */
+/* Locks the slot of the handle's block, and then copies the slot into *slot. While the slot is
+ * locked the exporter does not reuse it, unless the block's context ends in the exporter. Returns
+ * false with the CUDA error in *result when that fails; the lock may then be held, so the caller
+ * must call rs_exporter_unlock in any case. */
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
 
-/* Copies the header of the table, in which the pipe may have changed; false when it cannot be read.
- */
+/* Copies the header of the table, in which the pipe may have changed. Returns false when the header
+ * cannot be read. */
 bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *header);
 
 /* Returns true while the process that made the handle runs; else false with the CUDA error in

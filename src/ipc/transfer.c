@@ -24,7 +24,7 @@ enum {
     LOOK_MS = 100,
 };
 
-/* The exporter answers in well under a millisecond, unless it is stopped. */
+/* An importer waits so long. An exporter that is not stopped answers within a millisecond. */
 static const uint64_t answer_wait_ns = 10ull * 1000 * 1000 * 1000;
 
 struct request {
@@ -48,8 +48,7 @@ static int open_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* True when the other side of the connection is a process of this user, and that process (0: any).
- */
+/* True when the other side is a process of this user and, unless `process` is 0, that process. */
 static bool is_of(int connection, pid_t process)
 {
     struct ucred other;
@@ -94,8 +93,9 @@ static void answer(const struct request *request)
     rs_file_close(to);
 }
 
-/* Ends when the program has closed the pipe: its number may stand for a file of the program's then.
- * From then on no importer asks, and one that has asked is told. */
+/* The thread. Ends when the program has closed the pipe, since the number may then stand for a file
+ * of the program's. At the end it clears `fd`, so that no importer asks any more, and increases
+ * `failures`, so that an importer that has asked does not wait. */
 static void *answer_requests(void *data)
 {
     struct request request;
@@ -113,7 +113,7 @@ static void *answer_requests(void *data)
     return NULL;
 }
 
-/* A sandbox may forbid sockets: then a handle would open nowhere. */
+/* Tries to make a socket: where a sandbox forbids that, no process could open a handle. */
 static CUresult try_socket(void)
 {
     int fd = open_socket();
@@ -177,8 +177,8 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 #define NONE_LEFT "this process has no file descriptor left (ulimit -n), or may not open a socket"
 #define NO_ANSWER "the process that shared the memory does not answer"
 
-/* Waits until the socket has something to receive, while the exporter runs and has not failed to
- * answer.  Returns false with the CUDA error in *result otherwise. */
+/* Waits until the socket has something to receive. Returns false with the CUDA error in *result
+ * when the exporter has ended or cannot answer, when until_ns is over, or when poll fails. */
 static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t until_ns,
                      CUresult *result)
 {
@@ -208,8 +208,8 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t un
     return true;
 }
 
-/* Writes the request into the exporter's pipe.  Its number may name anything by now, so the file is
- * first held without being opened (O_PATH), checked, and then that very file is opened. */
+/* Writes the request into the exporter's pipe, whose number may stand for another file by now. So
+ * the file is held without being opened (O_PATH), checked, and then that very file is opened. */
 static bool write_request(const struct rs_ipc_handle *handle, const struct rs_ipc_pipe *pipe,
                           const struct request *request)
 {
@@ -234,7 +234,7 @@ static bool write_request(const struct rs_ipc_handle *handle, const struct rs_ip
     return is_written;
 }
 
-/* Listens at a new name, which it writes into the request. */
+/* Listens at a new random name, and writes the name into the request. */
 static int listen_at_new_name(struct request *request)
 {
     unsigned long long random[2] = {0};
@@ -254,7 +254,8 @@ static int listen_at_new_name(struct request *request)
     return -1;
 }
 
-/* Accepts the exporter's connection; anybody may connect who reads the name in /proc/net/unix. */
+/* Accepts the exporter's connection, and closes others: anybody may connect who reads the name in
+ * /proc/net/unix. */
 static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
 {
     uint64_t until_ns = rs_clock_ns() + answer_wait_ns;
@@ -270,7 +271,7 @@ static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
             rs_file_close(connection);
         else if (errno == EMFILE || errno == ENFILE)
             return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
-        if (rs_clock_ns() > until_ns) /* strangers have come all the time */
+        if (rs_clock_ns() > until_ns) /* others have connected all the time */
             return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_ANSWER);
     }
     return result;
@@ -304,8 +305,8 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
     return result;
 }
 
-/* Receives a descriptor by the connection.  Returns CUDA_SUCCESS with *fd < 0 when the exporter has
- * closed it. */
+/* Receives a descriptor from the connection. Returns CUDA_SUCCESS with *fd < 0 when the exporter
+ * has closed the connection. */
 static CUresult receive(const struct rs_transfer *transfer, int *fd)
 {
     CUresult result = CUDA_SUCCESS;

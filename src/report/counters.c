@@ -31,8 +31,8 @@ static void collect_gone(void *data, const struct rs_report *gone)
     rs_report_fold_gone(&of->report, gone);
 }
 
-/* Gathers the counters of one kind and device over all contexts, alive and ended. At exit those of
- * ended contexts are reported even if another thread never releases the contexts' lock. */
+/* Gathers the counters of one kind and device over all contexts. At exit those of ended contexts
+ * are reported even if another thread never releases the contexts' lock. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {
@@ -52,8 +52,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     rs_block_counts_report(kind, device, &stack->report);
 }
 
-/* The devices and kinds that have stacks, found in one walk over all contexts, since a search for
- * each device and kind would be such a walk. */
+/* The devices and kinds that have stacks. One walk over all contexts finds them; a search for each
+ * device and kind would take as many walks. */
 struct used {
     uint64_t devices[RS_KINDS]; /* one bit per device */
     size_t stack_count;
@@ -107,7 +107,7 @@ const char *rs_gathered_expression(const struct rs_reported_stack *stack,
 
 /* ---- what they amount to ---- */
 
-/* Finds a resource by its name; NULL if there is none, or `resource` is an alias. */
+/* Returns the memory resource of that name; NULL if there is none, or the name is an alias. */
 static const struct rs_mr_descriptor *resource_named(const char *resource)
 {
     const struct rs_mr_descriptor *descriptor = rs_mr_find(resource, resource + strlen(resource));
@@ -142,8 +142,8 @@ static uint64_t account_value(const struct rs_report *report, const char *name)
     return rs_report_value(report, "account", name, 0);
 }
 
-/* Returns the account's number. Without an account it returns the sum over the leaves, or at_least
- * if that is more, since not every leaf can tell what it holds. */
+/* Returns the account's counter `charged`. Without an account it returns the sum of the counter
+ * `leaves` of all leaves, but at least at_least, since not every leaf can tell what it holds. */
 static uint64_t held(const struct rs_report *report, const char *charged, const char *leaves,
                      uint64_t at_least)
 {
@@ -152,8 +152,8 @@ static uint64_t held(const struct rs_report *report, const char *charged, const 
     return bytes != UINT64_MAX ? bytes : rs_max(at_least, sum_of_leaves(report, leaves));
 }
 
-/* Returns an upper bound of the program's peak.  Served and unserved memory may have had their
- * peaks at different times, and together they were never more than what was held and spilled. */
+/* Returns an upper bound of the program's peak. Served and unserved memory may have had their peaks
+ * at different times. Together they were never more than what was held and spilled. */
 static uint64_t used_peak(const struct rs_report *report, const struct rs_usage *usage)
 {
     uint64_t served = rs_max(program_value(report, "peak"), program_value(report, "past_peak"));
@@ -196,7 +196,7 @@ void rs_usage_add(struct rs_usage *to, const struct rs_usage *from)
     uint64_t *sums = (void *)to;
     const uint64_t *more = (const void *)from;
 
-    for (size_t i = 0; i < sizeof(*to) / sizeof(*sums); i++) /* all fields are of that type */
+    for (size_t i = 0; i < sizeof(*to) / sizeof(*sums); i++) /* all fields are uint64_t */
         sums[i] += more[i];
     to->limit = limit;
     to->job_limit = 0;
@@ -214,7 +214,7 @@ static const struct field {
     const char *name;
     size_t offset; /* of the field in struct rs_usage */
     enum rs_value value;
-    bool may_be_none;        /* a value of 0 means that there is none, and is no sample */
+    bool may_be_none;        /* 0 means that there is no limit; no sample is written */
     struct rs_metric metric; /* without a name the field is no metric */
 } fields[] = {
 /* clang-format off */
@@ -474,10 +474,10 @@ static void add_counter_node(struct rs_node *counters, const struct rs_counter *
     node->line = line;
 }
 
-/* ---- their text, which leaves out counters that are zero; the other formats have all ---- */
+/* ---- counters as text, which leaves out zeroes; the other formats have all ---- */
 
-/* Returns the line of text for a counter of events, which a reader should know of if any happened;
- * NULL for a counter of anything else. */
+/* Returns the line of text for a counter of events that a reader should know of, such as waits;
+ * NULL for any other counter. */
 static const char *event_line(const struct rs_counter *counter)
 {
 #define EVENTS "  {resource}: {value} "
@@ -503,8 +503,8 @@ static const char *event_line(const struct rs_counter *counter)
     return NULL;
 }
 
-/* Returns false for zeroes (except limits), and for internal refusals, after which the program may
- * have got its memory in another way: a reader would take these for errors of the program. */
+/* True when the text has the counter. It leaves out zeroes, but not limits, and refusals after
+ * which the program may have got its memory otherwise, which a reader would take for errors. */
 static bool has_text(const struct rs_counter *counter)
 {
     const char *name = counter->name;
@@ -513,15 +513,15 @@ static bool has_text(const struct rs_counter *counter)
            strcmp(name, "refusals_expected") != 0 && (counter->value || strcmp(name, "limit") == 0);
 }
 
-/* With hides_program, only the refusals are shown of the program's own counters. */
+/* With hides_program, the only counter of the program that is shown is that of refusals. */
 static bool is_shown(const struct rs_counter *counter, bool hides_program)
 {
     return !hides_program || strcmp(counter->resource, RS_PROGRAM) != 0 ||
            strcmp(counter->name, "refused") == 0;
 }
 
-/* Adds the counters of one resource, from `at` on, whose text is one line: "pool held 4.00 GiB,
- * chunks 2"; the lines of its counters of events follow. Returns the index after all of these. */
+/* Adds the counters of one resource, from index `at` on, and returns the index after them. Their
+ * text is one line, "pool held 4.00 GiB, chunks 2", and then a line for each counter of events. */
 static size_t add_resource(struct rs_node *counters, const struct rs_report *report, size_t at,
                            bool is_label, bool hides_program)
 {
@@ -590,7 +590,7 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
         rs_kind_texts[kind]);
 }
 
-/* Adds one entry for each device and kind of memory that the phase allocated. */
+/* Adds a phase, with one entry for each device and kind of memory that it allocated. */
 static void add_phase(struct rs_node *phases, unsigned index, const struct rmmshim_phase *phase)
 {
     struct rs_node *node = rs_node_object(phases, NULL), *list;

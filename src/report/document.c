@@ -175,8 +175,8 @@ const struct rs_metric *rs_document_metric(struct rs_document *document, const c
 
 /* ---- as text ---- */
 
-/* Returns the field of that name of the object, or of the nearest object around it that has one;
- * without a name, the node itself; NULL if there is no such field. */
+/* Returns the field `name` of the object `node`, or of the nearest object around it that has such a
+ * field; NULL if there is none. With length 0 it returns `node`. */
 static const struct rs_node *find_field(const struct rs_node *node, const char *name, size_t length)
 {
     for (const struct rs_node *in = node; in && length; in = in->in)
@@ -199,7 +199,7 @@ static bool is_nothing(const struct rs_node *node)
 /* A parsed {...}: the node that it names, the option between the name and '}', and the text after
  * the brace. */
 struct field {
-    const struct rs_node *node; /* NULL: there is none */
+    const struct rs_node *node; /* NULL: no such node */
     const char *option, *after;
 };
 
@@ -404,7 +404,7 @@ void rs_document_put_metrics(struct rs_page *page, const struct rs_node *root)
     for (const struct rs_node *node = first; node; node = next_metric(node)) {
         const struct rs_metric *metric = node->metric;
         if (same_metric(first, node) != node)
-            continue; /* it was printed together with the first metric of its name */
+            continue; /* the sample was printed together with the first metric of its name */
         rs_page_put(page, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
                     metric->is_total ? "counter" : "gauge");
         for (const struct rs_node *same = node; same; same = same_metric(next_metric(same), node))

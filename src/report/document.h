@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report as a tree: filled once, then printed as text, as JSON or as metrics for Prometheus, by
- * one printer each.
+/* A report as a tree. It is filled once, and then printed as text, as JSON or as metrics for
+ * Prometheus, by one printer each.
  *
- * Values have a unit, so that each printer writes them in its own way.  A node may have a line,
- * which the text printer writes at that place of the tree; a value may be a metric, and the fields
- * of the objects around it its labels.
+ * Values have a unit, so that each printer writes them in its own way. A node may have a line,
+ * which the text printer writes at that place of the tree. A value may be a metric, whose labels
+ * are fields of the objects around the value.
  *
- * A document may be filled while a process dies: it calls no malloc, takes no lock, and begins in
- * memory of its own. Nodes for which there is no memory, or no room in RS_DOCUMENT_BYTES_MAX, are
- * left out; the document is then marked as short, and its text and JSON say so. */
+ * A document may be filled while the process exits: it calls no malloc, takes no lock, and begins
+ * in memory of its own. Nodes for which there is no memory, or no room in RS_DOCUMENT_BYTES_MAX,
+ * are left out; the document is then marked as short, and its text and JSON say so. */
 #pragma once
 
 #include "report/page.h"
@@ -54,7 +54,7 @@ struct rs_node {
     const char *name; /* the name of a field; NULL for a node in a list, and for the root */
     enum rs_value value;
     union {
-        uint64_t number; /* also of a flag, which is 0 or 1 */
+        uint64_t number; /* for a flag 0 or 1 */
         const char *text;
     };
 
@@ -93,8 +93,8 @@ void rs_document_begin(struct rs_document *document);
 /* Gives the document's memory back. */
 void rs_document_release(struct rs_document *document);
 
-/* Add a node at the end of an object or, with a NULL name, of a list. Names must live as long as
- * the document. They never return NULL: a node that is left out is `lost`. */
+/* These add a node at the end of an object or, with a NULL name, of a list, and return the node.
+ * Names must live as long as the document. Without memory they return `lost`, never NULL. */
 struct rs_node *rs_node_object(struct rs_node *in, const char *name);
 struct rs_node *rs_node_list(struct rs_node *in, const char *name);
 struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_value value,
@@ -104,7 +104,7 @@ struct rs_node *rs_node_number(struct rs_node *in, const char *name, enum rs_val
 #define rs_node_bytes(in, name, bytes)   rs_node_number(in, name, RS_VALUE_BYTES, bytes)
 #define rs_node_nanoseconds(in, name, n) rs_node_number(in, name, RS_VALUE_NANOSECONDS, n)
 
-/* Adds the two fields of an amount. */
+/* Adds the fields "bytes" and "blocks". */
 void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount);
 
 /* rs_node_text copies the text.  rs_node_word keeps the pointer, so that the word must live as long
@@ -112,19 +112,18 @@ void rs_node_block_sum(struct rs_node *in, struct rs_block_sum amount);
 struct rs_node *rs_node_text(struct rs_node *in, const char *name, const char *text);
 struct rs_node *rs_node_word(struct rs_node *in, const char *name, const char *word);
 
-/* Copies formatted text into the document, for names of metrics and for lines that are not
- * constants, and returns the copy; NULL without memory. */
+/* Formats text into memory of the document and returns it; NULL without memory. It is for names of
+ * metrics and for lines that are not constants. */
 const char *rs_document_format(struct rs_document *document, const char *format, ...)
     RS_PRINTF(2, 3);
 
-/* Returns the last line of a list of holders or sizes, which sums up those that have no line of
- * their own: "and 1.00 MiB in 2 more blocks", after the text `before`. Returns NULL if `amount` has
- * no blocks. */
+/* Returns a last line for a list of holders or sizes, such as "and 1.00 MiB in 2 more blocks" after
+ * the text `before`. `amount` is what has no line of its own; if it has no blocks, returns NULL. */
 const char *rs_document_rest(struct rs_document *document, const char *before,
                              struct rs_block_sum amount);
 
-/* Returns a new metric, for one whose name is not a constant. The texts must live as long as the
- * document. Returns NULL without memory. */
+/* Returns a new metric, whose texts must live as long as the document. Returns NULL without memory,
+ * or if `name` is NULL. */
 const struct rs_metric *rs_document_metric(struct rs_document *document, const char *name,
                                            const char *help, bool is_total);
 

@@ -120,8 +120,8 @@ static bool reads_alike(const struct rs_holder *a, const struct rs_holder *b)
 }
 
 /* Moves the used places to the front, and returns their number. With `merges`, call sites that
- * print the same text become one: a call of the runtime can reach the library directly or through
- * the runtime, and only then its site has frames of the runtime. */
+ * print the same text become one. They may differ in frames that are not printed: only a call that
+ * reaches the library through the CUDA runtime has frames of the runtime. */
 static size_t pack_places(struct rs_holders *holders, bool merges)
 {
     size_t count = 0;
@@ -177,7 +177,7 @@ size_t rs_holders_sort(struct rs_holders *holders, bool merges)
     struct rs_holder *places = holders->places;
     size_t count = pack_places(holders, merges);
 
-    sort(places, count); /* the sizes of one library lie together */
+    sort(places, count); /* now the sizes of one library are neighbours */
     for (size_t i = 0, end; i < count; i = end) {
         struct rs_library library = rs_holders_library(&places[i], &places[count]);
         end = i + library.size_count;

@@ -15,8 +15,8 @@
 #include <stddef.h>
 
 enum {
-    /* The first is the size of the table, a power of two. When RS_HOLDERS_USED_MAX of its places
-     * are used, the blocks of further holders are counted together. */
+    /* RS_HOLDERS_MAX is the size of the table. When RS_HOLDERS_USED_MAX of its places are used, the
+     * blocks of further holders are counted together. */
     RS_HOLDERS_MAX = 2048,
     RS_HOLDERS_USED_MAX = RS_HOLDERS_MAX * 3 / 4,
 };
@@ -47,25 +47,25 @@ struct rs_holders {
     struct rs_block_sum others; /* blocks for which there was no place, of all devices */
 };
 
-/* Adds the live blocks of a stack whose topmost resource is mr. They are those of the uppermost
- * `tracking` resource: a lower one sees what the resources above it hold, and not the program's
+/* Adds the live blocks of the stack whose topmost resource is mr, as its uppermost `tracking`
+ * resource knows them; a lower one sees what the resources above it hold, and not the program's
  * blocks. Adds nothing if the stack has no `tracking`. The caller holds the contexts' lock. Uses no
  * malloc. */
 void rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
                     bool context_ended);
 
-/* Adds a block to the holder of its library. rs_object_review must be called before, so that no
- * object is named that another one has replaced. */
+/* Adds a block to the holder of its library. The caller has called rs_object_review, so that no
+ * library is listed under the name of an earlier one at the same addresses. */
 void rs_holders_add_block(struct rs_holders *holders, const struct rs_block_view *view);
 
 /* Returns the kinds of memory for which a call site is known: bits 1 << kind. */
 unsigned rs_holders_tracked(const struct rs_holders *holders);
 
-/* Moves the used places to the front and sorts them. Devices are in order of their numbers. On each
- * device libraries come before call sites: the library with the most bytes first, and in it the
- * size class with the most bytes; call sites are sorted by kind, and then by bytes, the most first.
- * With `merges`, call sites that print the same text become one, for which the loader is asked.
- * Returns the number of used places. Nothing may be added afterwards. */
+/* Moves the used places to the front and sorts them by device. On each device libraries come before
+ * call sites. The library with the most bytes comes first, and in it the size class with the most
+ * bytes. Call sites are sorted by kind, and then by bytes, the most first. With `merges`, call
+ * sites that print the same text become one, for which the loader is asked. Returns the number of
+ * used places. Nothing may be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders, bool merges);
 
 /* One call site, or all sizes of one library. */
@@ -85,13 +85,13 @@ struct rs_library rs_holders_library(const struct rs_holder *first, const struct
 void rs_library_fill(struct rs_node *list, const struct rs_library *library, enum rs_kind usual,
                      bool is_said);
 
-/* Adds a frame to a document's list "frames". `file_line` is "FILE:LINE", or NULL. `said` is the
- * number of the site's frames that already have a line of text; -1: this frame gets none. */
+/* Adds a frame to a document's list "frames". `file_line` is "FILE:LINE", or NULL. `said` tells how
+ * many frames of the site have a line of text already; -1: this frame gets none. */
 void rs_frame_fill(struct rs_node *list, const struct rs_symbol *symbol, const char *file_line,
                    int said);
 
-/* Adds a site to a document's object: the lists "python" and "frames", empty if the site is NULL.
- * With has_lines the Python lines and the first frames get a line of text. `outside` is the number
- * of frames at the top that are left out. */
+/* Adds a call site to a document's object, as the lists "python" and "frames", which are empty if
+ * the site is NULL. With has_lines the Python lines and the first frames get a line of text. The
+ * first `outside` frames, at the top, are left out. */
 void rs_site_fill(struct rs_node *in, const struct rs_call_site *site, unsigned outside,
                   bool has_lines);

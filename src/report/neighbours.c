@@ -14,9 +14,8 @@
 enum {
     TIME_NS = 20 * 1000 * 1000,
     COUNTERS_AT_ONCE = 16,
-    FIELDS_MAX = 64, /* the most fields of one term of a counter that are read; an account's counter
-                        has one field */
-    TRIES = 3,       /* a process whose directory changes this often while it is read is left out */
+    FIELDS_MAX = 64, /* terms with more fields are not read; an account's counter has one */
+    TRIES = 3,       /* a process whose directory changes so often meanwhile is left out */
 };
 
 static uint64_t deadline_ns;
@@ -28,8 +27,8 @@ static bool is_late(void)
 
 /* ---- a page ---- */
 
-/* Reads from a page. It uses read calls, which are safe with any file, and not a mapping: touching
- * a hole of a mapped file needs memory, and raises a signal if there is none. */
+/* Reads from a page. Read calls are safe with any file. A mapping is not: touching a hole of a
+ * mapped file needs memory, and raises a signal if there is none. */
 static bool read_at(int fd, void *bytes, size_t count, uint64_t offset)
 {
     return rs_file_read(fd, bytes, count, (off_t)offset) == (ssize_t)count;
@@ -49,8 +48,8 @@ static bool read_term(int fd, const struct rs_published_term *term, uint64_t *su
     return true;
 }
 
-/* Returns the value of a counter as rs_terms_value does: 0 for a negative sum. Also returns 0 if it
- * cannot be read. */
+/* Returns the value of a counter, as rs_terms_value does: 0 if the sum is negative. Returns 0 too
+ * if a field cannot be read. */
 static uint64_t read_counter(int fd, const struct rs_published_counter *counter)
 {
     uint64_t sum = 0;
@@ -67,8 +66,8 @@ static bool is_charged(const struct rs_published_counter *counter, uint32_t stac
            strcmp(counter->resource, "account") == 0 && strcmp(counter->name, "charged") == 0;
 }
 
-/* Returns what the account of the stack's device has charged.  The counters begin at offset `at`.
- */
+/* Returns the bytes that the account of the stack's device has charged. The counters begin at
+ * offset `at`. */
 static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t stack)
 {
     static struct rs_published_counter counters[COUNTERS_AT_ONCE];
@@ -86,8 +85,8 @@ static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t st
     return 0;
 }
 
-/* Finds the stack of device memory of the device with that UUID. Returns false if the directory has
- * none. The whole directory lies in the file. */
+/* Finds the stack of device memory of the device with that UUID. Returns false if there is none.
+ * The caller has checked that the whole directory lies in the file. */
 static bool find_stack(int fd, uint64_t at, uint32_t stack_count,
                        const unsigned char uuid[RS_PUBLISHED_UUID_BYTES], uint32_t *found)
 {
@@ -117,10 +116,9 @@ static uint64_t read_directory(int fd, uint64_t at,
     return charged(fd, at, directory.counter_count, stack);
 }
 
-/* Returns the bytes that the process holds of the device.  The process writes a new directory when
- * stacks are made or dropped, and overwrites the one before the last; so what was read is good if
- * the directory is still the same afterwards.
- */
+/* Returns the bytes that the process holds of the device. The process writes a new directory when
+ * stacks are made or dropped, and later overwrites the old one. So what was read is good if the
+ * directory is still at the same place afterwards. */
 static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
 {
     const uint64_t place = offsetof(struct rs_publication, directory);
@@ -136,9 +134,9 @@ static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYT
     return 0;
 }
 
-/* Opens the page of a process. The page has a high descriptor number, so the search skips the low
- * ones of the process's own files: when the search looked at those too, 1000 processes with 30
- * files each took longer than the time allowed. */
+/* Opens the page of a process. The page has a high descriptor number, so the search skips low ones,
+ * which the process's own files have. When it looked at all, 1000 processes with 30 files each took
+ * longer than the time allowed. */
 static int find_page(int process)
 {
     static struct rs_publication head;

@@ -31,31 +31,32 @@ enum {
 
 enum refuser { REFUSED_BY_LIMIT, REFUSED_BY_JOB, REFUSED_BY_STACK, REFUSED_BY_DEVICE };
 
-/* What is known about the refused request.  Byte counts are those of the device over all contexts,
- * or those of pinned memory. */
+/* What is known about the refused request. Byte counts are sums over all contexts of the device;
+ * for a request of pinned memory they are those of pinned memory. */
 struct refused {
     int device;
     enum rs_kind kind;
     size_t asked_bytes;
     const struct rs_call_site *site; /* NULL: not known */
-    size_t limit_bytes; /* the most that its own limit and the job's allow the process; 0: there is
-                           neither */
+    size_t limit_bytes; /* the most that the process may hold by its own limit and the job's; 0:
+                           there is neither */
     size_t own_limit_bytes;
     size_t job_limit_bytes, job_others_bytes;
     enum refuser by;
     size_t held_bytes;    /* the bytes charged against the limits */
     size_t used_bytes;    /* the program's blocks, from stacks or from the driver */
-    size_t idle_bytes;    /* held by the stacks and not live, quarantine included */
-    size_t waiting_bytes; /* quarantine */
+    size_t idle_bytes;    /* held by the stacks and not in use; includes waiting_bytes */
+    size_t waiting_bytes; /* freed blocks that the GPU may still use (in quarantine) */
     size_t largest_free_bytes;
     bool has_largest_free;          /* at least one stack knows its largest free block */
     size_t free_bytes, total_bytes; /* both are 0 if they are not known */
     size_t path_bytes[RS_PATHS];
-    bool is_tracked; /* at least one stack notes call sites, which are then the holders */
+    bool is_tracked; /* at least one stack tracks call sites: the holders are then call sites, else
+                        libraries */
 };
 
-/* Protects everything that follows. Threads only try to lock it: a refused thread must not wait for
- * the report of another one, which may be written to a pipe that this very thread reads. */
+/* Protects the variables below. A refused thread only tries to lock it: another thread may be
+ * writing its report to a pipe that the refused thread itself reads, so a wait might never end. */
 static struct rs_mutex reporting = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_out_of_memory, reporting);
 static struct refused refused;
@@ -136,8 +137,7 @@ static void look_at_memory(void)
         refused.free_bytes = refused.total_bytes = 0;
 }
 
-/* Looks for other processes that hold memory of the device; for pinned memory there is nothing to
- * look for. */
+/* Looks for other processes that hold memory of the device. Does nothing for pinned memory. */
 static void look_for_neighbours(void)
 {
     CUuuid uuid;
@@ -153,9 +153,9 @@ static bool leaves_room(size_t limit_bytes, size_t used_bytes)
            (used_bytes <= limit_bytes && refused.asked_bytes <= limit_bytes - used_bytes);
 }
 
-/* Returns what refused the request: the process's own limit, the job's, or the device, in the order
- * in which a request meets them. If the request would fit into all three, a maximum of the stack
- * refused it, or the device's free memory lies in pieces. */
+/* Returns what refused the request. A request meets the process's own limit, then the job's limit,
+ * then the device; the first one into which it does not fit has refused it. If it fits into all
+ * three, a maximum of the stack refused it, or the free memory is fragmented. */
 static enum refuser find_refuser(void)
 {
     if (!leaves_room(refused.own_limit_bytes, refused.held_bytes))
@@ -166,8 +166,8 @@ static enum refuser find_refuser(void)
                                                                             : REFUSED_BY_DEVICE;
 }
 
-/* Fills in `refused`, and finds the holders and neighbours. With asks_who it finds the call site of
- * the request even if no stack tracks call sites. */
+/* Fills in `refused`, `holders` and `neighbours`. With asks_who it finds the call site of the
+ * request even if no stack tracks call sites. */
 static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
     RS_RELAXED_GUARD();
@@ -179,7 +179,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
     look_at_counters();
     look_at_memory();
     refused.is_tracked = rs_holders_tracked(&holders) != 0;
-    if (!refused.is_tracked) { /* without call sites the report lists libraries and sizes */
+    if (!refused.is_tracked) { /* the report then lists libraries and sizes instead of call sites */
         memset(&holders, 0, sizeof(holders));
         rs_object_review();
         rs_block_each(add_block, NULL);
@@ -190,7 +190,7 @@ static void gather_refused(int device, enum rs_kind kind, size_t size_bytes, boo
         refused.site = rs_call_site_here();
 }
 
-/* Returns how many of the stacks' idle bytes do not wait for the GPU. */
+/* Returns the stacks' idle bytes that do not wait for the GPU. */
 static size_t cached_bytes(void)
 {
     return refused.idle_bytes - rs_min(refused.waiting_bytes, refused.idle_bytes);
@@ -297,8 +297,8 @@ static const char *head_line(void)
 static void add_neighbours(struct rs_node *root)
 {
     struct rs_node *others = rs_node_object(root, "others"), *processes, *more;
-    /* If this process's own limit or its stack refused the request, other processes are not the
-     * reason, so the text leaves them out. */
+    /* Other processes are not the reason if this process's own limit or its stack refused the
+     * request; then the text leaves them out. */
     bool is_said = refused.by != REFUSED_BY_LIMIT && refused.by != REFUSED_BY_STACK;
 
     processes = rs_node_list(others, "processes");
@@ -428,9 +428,9 @@ static void write_at_once(int device, enum rs_kind kind, size_t size_bytes)
     rs_page_flush(&page);
 }
 
-/* True when there is time for a report that is kept in the page. Nobody has asked for these
- * reports, and with 220,000 live blocks each took 48 ms. So they may take 1 s in all, plus a
- * twentieth of the time since the first one; a refusal beyond that gets no report. */
+/* True when there is time for a report that is kept in the published page. Nobody has asked for
+ * these reports, and with 220,000 live blocks each took 48 ms. So they may take 1 s in all, plus a
+ * twentieth of the time since the first one. */
 static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
 {
     static uint64_t first_ns;
@@ -440,8 +440,8 @@ static bool may_keep(uint64_t begin_ns, uint64_t spent_ns)
     return spent_ns <= KEEP_NS + (begin_ns - first_ns) / KEEP_DIVISOR;
 }
 
-/* Keeps the report in the page.  For the first report the first line is also logged at once,
- * without its prefix, which rs_log adds; the kept report then leaves that line out. */
+/* Keeps the report in the published page. The head line of the first report is also logged at once,
+ * without its prefix, since rs_log adds one; the kept report then has another head line. */
 static void keep_report(int device, enum rs_kind kind, size_t size_bytes)
 {
     static uint64_t spent_ns;

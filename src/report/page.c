@@ -140,7 +140,7 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
     if (page->is_kept) {
         page->text[page->length] = '\0';
         page->is_off = true;
-    } else { /* the piece is longer than the buffer, as a program's name may be, and is cut off */
+    } else { /* the piece is longer than the buffer and is cut off */
         page->length = strlen(page->text);
     }
 }

@@ -6,9 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Reads the UTF-8 character at `text`.  Returns its length in bytes.  Returns 0, with *character 0,
- * for an invalid one: cut off, encoded in more bytes than needed, a surrogate, or above U+10FFFF.
- */
+/* Reads the UTF-8 character at `text`. Returns its length in bytes. Returns 0, with *character 0,
+ * for an invalid one: cut off, longer than needed, a surrogate, or above U+10FFFF. */
 static size_t read_character(const char *text, uint32_t *character)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -36,7 +35,7 @@ size_t rs_plain_next(const char *text, bool *is_plain)
     static const uint32_t others[][2] = {
         {0x0000, 0x001f}, {0x007f, 0x009f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f},
         {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
-    }; /* ranges of characters, first and last */
+    }; /* the first and last of each range of characters that are not plain */
     uint32_t character;
     size_t bytes = read_character(text, &character);
 

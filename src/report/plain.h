@@ -15,5 +15,5 @@ size_t rs_plain_next(const char *text, bool *is_plain);
 /* Replaces each character that is not plain by '?', in place. */
 void rs_plain_make(char *text);
 
-/* Does the same in a text of several lines, whose line ends stay. */
+/* Does as rs_plain_make, but keeps the ends of lines. */
 void rs_plain_make_lines(char *text);

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_held; /* a `run` holds the page */
+static bool is_held; /* `rmmshim run` holds the page */
 
 static struct rs_publication *publication(void)
 {
@@ -45,7 +45,7 @@ void rs_publish_begin(void)
 
 /* ---- the directory ---- */
 
-/* True when another process can read the counter's fields in the file. */
+/* True when another process can read the counter's fields from the file. */
 static bool is_published(const struct rs_counter *counter)
 {
     if (counter->is_computed)
@@ -139,8 +139,8 @@ static void replace(struct rs_published_directory *directory)
     atomic_store(&publication()->directory, rs_published_offset(directory));
 }
 
-/* With up to 16 stacks each change writes a new directory.  With more, 1/8 of them must have
- * changed; before this rule, making 600 contexts took twice as long. */
+/* With up to 16 stacks each change writes a new directory. With more stacks, more than 1/8 of them
+ * must have changed; before this rule, making 600 contexts took twice as long. */
 enum { EACH_CHANGE = 16, CHANGED_DIVISOR = 8 };
 
 /* Counts a change of the stacks, and returns true when a new directory must be written. The caller
@@ -203,9 +203,9 @@ void rs_publish_leak_report(void)
         atomic_fetch_or(&publication()->has_report, RS_PUBLISHED_LEAKS);
 }
 
-/* Counts an allocation that the driver serves, and whether a block was freed before it. Sizes are
- * not compared, so the number shows only that memory could be reused, not how many allocations a
- * pool would have served. */
+/* Counts an allocation that the driver serves, and whether it could have reused a freed block.
+ * Sizes are not compared, so the number does not tell how many allocations a pool would have
+ * served. */
 void rs_publish_forwarded(enum rs_kind kind)
 {
     struct rs_publication *head = publication();
@@ -252,8 +252,8 @@ void rs_publish_refusal(const char *text)
 
     RS_ASSERT(publication()); /* only a process with a page keeps the text */
     sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
-    /* The number read may be odd although no text is being written: before Linux 5.1 any program of
-     * the user can write to the page. */
+    /* The number may be odd although no text is being written: before Linux 5.1 any program of the
+     * user can write to the page. */
     sequence -= sequence % 2;
     atomic_store_explicit(&refusal->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -271,9 +271,9 @@ bool rs_published_check_file(int fd)
            rs_file_cannot_shrink(fd);
 }
 
-/* True when the file is the page of the process with this directory in /proc: a forked child also
- * has its parent's page open, and `run` has the pages of all its processes. Any page will do if the
- * process's own number is not known. */
+/* True when the file is the page of the process whose directory in /proc is `process`. A forked
+ * child also has its parent's page open, and `run` has those of all its processes, so the number in
+ * the page is compared. If the process's own number is not known, any page is accepted. */
 static bool is_page_of(int fd, const void *process)
 {
     int own = rs_process_own_number(process);

@@ -28,9 +28,10 @@ enum {
     RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
-/* The reports that a process is to write at exit, as bits.  With RS_PUBLISHED_STATISTICS `format`
- * and `path` are filled in, and for a file also the fields from `file_device` to `changed`; there
- * is still no report if `format` is RS_STATISTICS_NONE. */
+/* The reports that a process will write at exit, as bits of `has_report`. With
+ * RS_PUBLISHED_STATISTICS `format` and `path` are set, and for a file also the fields from
+ * `file_device` to `changed`. If `format` is RS_STATISTICS_NONE, there is no report all the
+ * same. */
 enum rs_published_reports { RS_PUBLISHED_STATISTICS = 1, RS_PUBLISHED_LEAKS = 2 };
 
 /* How far the process is with its report at exit. */
@@ -48,7 +49,7 @@ struct rs_published_refusal {
 struct rs_published_forwarded {
     _Atomic uint64_t allocations;
     _Atomic uint64_t repeated; /* allocations made after a block was freed; each freed block counts
-                                  for one of them */
+                                  for one allocation */
     _Atomic uint64_t freed; /* freed blocks that have not yet been counted for a later allocation */
 };
 
@@ -61,7 +62,7 @@ struct rs_publication {
     _Atomic uint32_t has_report;      /* which reports are asked for (enum rs_published_reports) */
     char path[PATH_MAX];              /* the report's file; empty: stderr */
     uint64_t file_device, file_inode; /* the identity of that file, as the process sees it */
-    /* When the report's file was last changed before it was claimed for the report. */
+    /* When the report's file was last changed before the process claimed it. */
     struct timespec changed;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */
@@ -71,7 +72,8 @@ struct rs_publication {
     struct rs_published_forwarded forwarded[RS_KINDS];
 };
 
-/* A struct rs_term whose fields lie at an offset in the file. */
+/* A struct rs_term for other processes: it has the offset of the first field in the file instead of
+ * the address. */
 struct rs_published_term {
     uint64_t offset;
     uint32_t count, stride_bytes;
@@ -102,13 +104,13 @@ struct rs_published_directory {
 };
 
 /* Makes the page, and offers it to the `rmmshim run` under which the process runs, if there is one.
- * Called before any object is allocated that is to be published. Not thread safe. */
+ * Must be called before any object is allocated that will be published. Not thread safe. */
 void rs_publish_begin(void);
 
-/* Writes a new directory after stacks were made or dropped. With more than 16 stacks it does so
- * only when more than an eighth as many were made or dropped since the last time; until then the
- * directory may list dropped stacks and lack new ones. Accounts and the program's own counters are
- * always up to date. The caller does not hold the contexts' lock. Thread safe. */
+/* Called after stacks were made or dropped. Writes a new directory. With more than 16 stacks it
+ * does so only after more than an eighth of them were made or dropped; until then the directory may
+ * list dropped stacks and lack new ones. Accounts and the program's own counters are always up to
+ * date. The caller does not hold the contexts' lock. Thread safe. */
 void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
@@ -117,17 +119,16 @@ void rs_publish_report_file(enum rs_statistics_format format, const struct rs_ou
 /* Publishes that a leak report is asked for. */
 void rs_publish_leak_report(void);
 
-/* True when a `run` holds the page, so that the page can be read after the process has ended. */
+/* True when `rmmshim run` holds the page, which can then be read after this process has ended. */
 bool rs_publish_is_held(void);
 
-/* Keeps the text of a refused request's report in the page, in place of the previous one.  A text
- * that is too long is cut off.  Called only where there is a page (rs_publish_is_held).  Not thread
- * safe. */
+/* Stores the report of a refused request in the page, in place of the previous one. A text that is
+ * too long is cut off. Called only if rs_publish_is_held is true. Not thread safe. */
 void rs_publish_refusal(const char *text);
 
-/* Count an allocation or a free of the program that the driver answers. Frees have the kind device
- * or pinned: a free of managed memory counts as one of device memory, since cuMemFree frees both.
- * Called only where stacks serve (config/mode.h), since a forked child has no copy of the page. */
+/* Count an allocation or a free of the program that the driver serves. The kind of a free is device
+ * or pinned: since cuMemFree frees managed memory too, such a free counts as one of device memory.
+ * Called only where stacks serve (config/mode.h). */
 void rs_publish_forwarded(enum rs_kind kind);
 void rs_publish_forwarded_free(enum rs_kind kind);
 
@@ -141,9 +142,9 @@ void rs_publish_report_step(enum rs_report_step step);
 
 enum { RS_PUBLISHED_STACKS_MAX = RS_DEVICES_MAX * RS_KINDS };
 
-/* Opens the page of a process, given its directory in /proc. It looks at the process's descriptors
- * from `first` on, until deadline_ns (0: no limit), and returns what rs_memory_file_find returns.
- */
+/* Opens the page of the process whose directory in /proc is `process`, and returns what
+ * rs_memory_file_find returns. It looks only at descriptors from `first` on, until deadline_ns (0:
+ * no limit). */
 int rs_published_find(const char *process, int first, uint64_t deadline_ns);
 
 /* True for a file that has a page's length and cannot shrink.  If a mapped file shrinks, reading it

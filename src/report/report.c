@@ -40,7 +40,7 @@ enum {
 
 /* ---- the leak report ---- */
 
-static struct rs_holders gone; /* protected by the contexts' lock */
+static struct rs_holders gone; /* blocks of ended contexts; protected by the contexts' lock */
 
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
@@ -101,8 +101,8 @@ static void add_leaks(struct rs_node *list, const struct rs_holder *leaks, size_
     add_total(more, leaks + said, count - said);
 }
 
-/* Returns the bytes that the program has from the driver and not from a stack, in which no leaks
- * are looked for. */
+/* Returns the bytes that the program has allocated from the driver itself. These are not checked
+ * for leaks. */
 static uint64_t unchecked_bytes(const struct rs_report *report)
 {
     uint64_t bytes = 0;
@@ -112,8 +112,8 @@ static uint64_t unchecked_bytes(const struct rs_report *report)
     return bytes;
 }
 
-/* Returns the line for the case that no leak was found, which also says what was not checked; NULL
- * if no device was used, or the report already says that something was left out. */
+/* Returns the line that says that no leak was found, and what was not checked. Returns NULL if no
+ * device was used, or if blocks may be missing, which say_left_out reports. */
 static const char *none_line(void)
 {
     static struct rs_gathered all;
@@ -122,7 +122,7 @@ static const char *none_line(void)
     const char *what = "leaks were not looked for, because rmmshim served no allocation";
 
     if (rs_locks_missed()->name_count)
-        return NULL; /* the report already says that something was left out */
+        return NULL; /* say_left_out tells what is missing */
     rs_gather(&all, true);
     for (size_t i = 0; i < all.count; i++) {
         blocks += rs_report_value(&all.stacks[i].report, RS_PROGRAM, "allocations", 0);
@@ -131,7 +131,7 @@ static const char *none_line(void)
     }
     if (!all.count)
         return NULL; /* no device was used */
-    if (live) /* such blocks come from a resource without `tracking`, a pushed one for example */
+    if (live)        /* these come from resources without `tracking`, such as pushed ones */
         what = rs_document_format(&document,
                                   "no leaks among tracked allocations; %" PRIu64
                                   " block%s from resources without tracking %s not freed",
@@ -193,12 +193,12 @@ static void write_leaks(void)
 
 /* ---- the list of what is live ---- */
 
-/* Protects everything that follows. Threads only try to lock it and never wait: a list is made in
- * the middle of some call of the program. */
+/* Protects the variables of this section. Threads only try to lock it and never wait: a list is
+ * made in the middle of some call of the program. */
 static struct rs_mutex listing = RS_MUTEX_INIT(RS_RANK_REPORT);
 RS_RESET_IN_CHILD(report_live, listing);
 static struct rs_holders holders;
-/* The sums over all live blocks; put_holder subtracts those that it lists. */
+/* The sums of live blocks, by kind; put_holder subtracts the blocks that it lists. */
 static struct rs_block_sum live[RS_KINDS];
 static unsigned tracked; /* the kinds that are tracked, as rs_holders_tracked returns them */
 static int listed_device;
@@ -208,8 +208,8 @@ static pid_t text_owner;
 static size_t used_bytes;
 static bool is_full;
 
-/* Allocates the list's text in published memory. Returns false if nothing is published, as in a
- * forked child, or there is no room. */
+/* Allocates the list's text in published memory, unless it is there already. Returns false if
+ * nothing is published, as in a forked child, or there is no room. */
 static bool take_text(void)
 {
     if (!rs_published_head())
@@ -227,7 +227,7 @@ static bool take_text(void)
 
 static void put_listed(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Adds a line to the list. If it does not fit, the list is full, and only the lines of put_end
+/* Adds a line to the list. If the line does not fit, the list is full: only the lines of put_end
  * follow, for which END_BYTES are kept free. */
 static void put_listed(const char *format, ...)
 {
@@ -302,7 +302,7 @@ static void put_library(const struct rs_library *library)
     }
 }
 
-/* Lists a call site or a library. Blocks of a tracked kind without a known call site get no line
+/* Lists a call site or a library. Blocks of a tracked kind whose call site is not known get no line
  * here; put_end sums them up. */
 static void put_holder(const struct rs_library *holder)
 {
@@ -329,7 +329,7 @@ static void put_end(void)
                                  "more %d %zu %zu\n", kind, live[kind].bytes, live[kind].blocks);
     used_bytes +=
         (size_t)snprintf(list_text + used_bytes, RS_LIVE_LIST_BYTES - used_bytes, "end\n");
-    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* room was left for the last lines */
+    RS_ASSERT(used_bytes < RS_LIVE_LIST_BYTES); /* put_listed has kept END_BYTES free */
 }
 
 static void write_list(void)
@@ -381,13 +381,13 @@ void rs_report_claim(void)
     if (rs_config.tracking != RS_STATISTICS_NONE)
         rs_publish_leak_report();
     rs_oom_claim();
-    if (file.state != RS_PAGE_FILE_NONE) /* RS_PAGE_FILE_NONE: the file's error was logged, and no
-                                            report will be written */
+    if (file.state != RS_PAGE_FILE_NONE) /* RS_PAGE_FILE_NONE: the file could not be claimed, which
+                                            was logged */
         rs_publish_report_file(rs_config.statistics,
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
 }
 
-/* The caller holds the lock. */
+/* The caller holds `writing`. */
 static void write_statistics(enum rs_statistics_format format, struct rs_page_file *to,
                              const char *path)
 {
@@ -415,7 +415,7 @@ static void write_statistics(enum rs_statistics_format format, struct rs_page_fi
 int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source source = {"rmmshim_report", where ? where : "text"};
-    static struct rs_page_file to; /* protected by the lock; static, since it has a path */
+    static struct rs_page_file to; /* protected by `writing`; static, since it is large */
     unsigned before = diagnostics->count;
     const char *path = NULL;
     enum rs_statistics_format format = rs_config_report(&source, &path, diagnostics);
