@@ -80,7 +80,7 @@ struct rs_job_share {
     uint64_t uuid[2];            /* the UUID of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: not entered yet, or there was no room */
     _Atomic size_t missed_bytes;          /* bytes counted while the device was not entered */
-    /* The value of `asked` that this process has last answered for the device. */
+    /* The value of `asked` that rs_job_share_is_asked last saw. */
     _Atomic uint32_t seen_asked;
 };
 
@@ -124,15 +124,15 @@ bool rs_job_share_reap(const struct rs_job_share *share);
 void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes);
 void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 
-/* Returns what the other members have declared idle, of each at most what it has taken. */
+/* Returns what the other members have declared idle, but of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
-/* Returns by how much the counted bytes, without those reserved for this member, and `bytes` more
- * exceed the limit, or 0; of several jobs, the largest such number. */
+/* Adds `bytes` to the counted bytes, without those reserved for this member. Returns by how much
+ * the sum exceeds the limit, or 0; of several jobs, the largest such number. */
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
 
-/* Returns by how much the counted bytes and those that members still want exceed the limit; 0 also
- * when no member wants any.  Of several jobs, the largest such number. */
+/* Returns by how much the bytes that are counted and those that members still want exceed the limit
+ * together; 0 also when no member wants any. Of several jobs, the largest such number. */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
 /* A request calls rs_job_share_want when it begins to wait for `bytes`, and

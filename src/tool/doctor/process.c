@@ -106,8 +106,7 @@ static void note_library(struct target_process *target, const char *path)
     }
 }
 
-/* Notes the libraries that matter to GPU memory, by path, as a library's version is part of its
- * file's name. */
+/* Notes the libraries that matter to GPU memory by their paths, which show their versions. */
 static void read_libraries(struct target_process *target)
 {
     FILE *maps = process_file(target->directory, "maps");

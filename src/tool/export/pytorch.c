@@ -23,7 +23,7 @@ enum { DEVICES = 256, PIECE_ITEMS = 1000 };
 
 /* What has been written of each device's trace. */
 static struct trace {
-    struct output output; /* `to` is NULL: nothing */
+    struct output output; /* its `to` is NULL until something is written */
     size_t count;
 } traces[DEVICES];
 
@@ -154,7 +154,7 @@ static void put_entry(const struct run *run, enum word action,
 {
     struct trace *trace = &traces[event->device % DEVICES];
     const struct series *series = analysis_series(run, event);
-    bool is_oom = action == WORD_oom; /* what a limit leaves is known, not what the GPU has free */
+    bool is_oom = action == WORD_oom; /* the GPU's free memory is known only by a limit */
     uint64_t left = series && series->limit > series->held ? series->limit - series->held : 0;
 
     if (!trace->output.to)

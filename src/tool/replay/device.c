@@ -109,7 +109,7 @@ SUCCEEDS(exchange_mode, UNUSED CUstreamCaptureMode *mode)
 
 static CUresult event_create(CUevent *out, UNUSED unsigned flags)
 {
-    *out = calloc(1, sizeof(uint64_t)); /* when it is done */
+    *out = calloc(1, sizeof(uint64_t)); /* the time at which the event is done */
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -131,7 +131,7 @@ struct run {
     size_t mark_count;
     struct incidents refusals, waits;
 
-    /* while events come in */
+    /* The fields below are used while events come in. */
     struct analysis_observer *observer;
     const struct tool_recording *recording;
     uint64_t used;             /* of all series */

@@ -56,7 +56,7 @@ static int resolve(const char *path, char at[PATH_MAX])
         if ((S_ISLNK(status.st_mode) || S_ISFIFO(status.st_mode)) && !is_trusted)
             return EACCES;
         if (length < 0)
-            return 0; /* it is no link */
+            return 0; /* `at` is no link */
         snprintf(whole, sizeof(whole), "%.*s%.*s",
                  *target == '/' ? 0 : (int)(rs_file_base_name(at) - at), at, (int)length, target);
         if (snprintf(at, PATH_MAX, "%s", whole) >= PATH_MAX)

@@ -15,7 +15,7 @@
 
 enum {
     BUCKETS_TOGETHER = 100000, /* the most buckets of all timelines together: 5 MB */
-    BUCKETS_LEAST = 256,       /* of each */
+    BUCKETS_LEAST = 256,       /* the least for each timeline */
     SITES_TOGETHER = 20000,
     SITES_LEAST = 50,
     SPANS_TOGETHER = 100000,
@@ -27,9 +27,9 @@ enum {
     SURVIVORS_MAX = 50,
     INCIDENTS_MAX = 200,
     FRAMES_MAX = 64,          /* of a site */
-    FRAMES_TOGETHER = 500000, /* of all sites; beyond that, each has its innermost one */
+    FRAMES_TOGETHER = 500000, /* of all sites; each further site has only its innermost one */
     TEXT_MAX = 400,           /* bytes of a frame */
-    TEXT_TOGETHER = 6 << 20,  /* of all frames; the others have no text */
+    TEXT_TOGETHER = 6 << 20,  /* bytes of all frames; the further ones have no text */
 };
 
 /* ---- JSON ---- */
@@ -37,7 +37,7 @@ enum {
 /* The sites, or the frames, that the document has. */
 struct shown {
     uint32_t *numbers; /* the number in the document, plus 1; 0: not there yet */
-    uint32_t *list;    /* in order */
+    uint32_t *list;    /* the sites or frames, by their numbers in the document */
     uint32_t count;
 };
 

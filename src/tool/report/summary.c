@@ -71,7 +71,7 @@ static const char *frame_text(const struct analysis *analysis, uint32_t site, si
     return analysis->frames.texts[((const uint32_t *)(const void *)analysis->sites.texts[site])[i]];
 }
 
-/* True for a line of Python, "PATH:LINE in FUNCTION". In C it is "FUNCTION+0x1 (OBJECT+0x2)". */
+/* True for a line of Python: "PATH:LINE in FUNCTION". A frame of C: "FUNCTION+0x1 (OBJECT+0x2)". */
 static bool is_line(const char *frame)
 {
     const char *function = strstr(frame, " in ");

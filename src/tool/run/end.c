@@ -47,8 +47,8 @@ static const char *shown_name(const struct summary_process *process, char text[N
 
 /* ---- the report of a process that is gone ---- */
 
-/* True when the file at the report's path is not the one that the process wrote: it may have had
- * another root directory, or other mounts. */
+/* True when the file at the report's path is not the one that the process wrote: the process may
+ * have had another root directory or mounts. */
 static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
 {
     return status->st_dev != (dev_t)head->file_device || status->st_ino != (ino_t)head->file_inode;
@@ -156,7 +156,7 @@ static char *copy_text(const struct rs_published_refusal *refusal)
         free(text);
         return NULL;
     }
-    rs_plain_make_lines(text); /* the process may have been any program */
+    rs_plain_make_lines(text); /* any program may have written this text */
     return text;
 }
 

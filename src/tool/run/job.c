@@ -178,7 +178,7 @@ static bool is_full; /* a connection waits, and there was no descriptor or memor
 static struct held *all_held;
 static struct summary summary;
 
-/* Adds a descriptor to epoll, or changes it.  Does nothing if there is none. */
+/* Adds a descriptor to epoll, or removes it. Does nothing if there is none. */
 static void watch(int operation, struct watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};

@@ -246,9 +246,9 @@ static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
                            &nobody, &value);
 }
 
-/* True when the word after a switch is its value: 0, 1 or an empty word, or, if more words follow
- * it, any other valid value.  (A valid value such as `true` that is the last word is taken as the
- * program of that name.)  Any other word is the program, or the next option. */
+/* True when the word after a switch is its value and not the program or the next option. 0, 1 and
+ * an empty word always are its value. Any other valid value is if more words follow it: as the last
+ * word, `true` is taken as the program of that name. */
 static bool is_switch_value(const struct rs_variable *variable, char *const *word)
 {
     if (!*word)

@@ -124,8 +124,8 @@ struct summary_device {
     int device;
     uint64_t used_peak_bytes;    /* the most that the program had allocated of each kind of memory,
                                     added up, without pinned memory */
-    uint64_t held_peak_bytes;    /* the most that was taken from the driver for it */
-    uint64_t spilled_peak_bytes; /* the most of its memory that did not fit on the device; also
+    uint64_t held_peak_bytes;    /* the most that was taken from the driver for the process */
+    uint64_t spilled_peak_bytes; /* the most memory that did not fit on the device, of each kind,
                                     added up */
     uint64_t limit_bytes;        /* the process's own limit, not its job's; 0: none */
     uint64_t total_bytes;        /* the device's memory; 0: not known */
@@ -154,7 +154,7 @@ struct summary_process {
 };
 
 struct summary {
-    struct summary_process *processes; /* in the order in which they ended */
+    struct summary_process *processes; /* as they were added; run_end sorts them */
     size_t count;
     struct unserved *unserved; /* processes that used CUDA without the library */
     size_t unserved_count;
