@@ -337,7 +337,7 @@ static void end_stack(struct run *run, const struct tool_recording_event *event)
         size_t found = (size_t)rs_hash_at(&run->live, slot);
         if (found && run->blocks[found - 1].series == series &&
             run->blocks[found - 1].stack == event->stack)
-            end_block(run, &run->blocks[found - 1], event); /* the slot is used anew */
+            end_block(run, &run->blocks[found - 1], event); /* another block may move here */
         else
             slot++;
     }
