@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Bounded, since a writer may die before it wakes the thread. */
+/* The longest wait in rs_commands_wait. A writer may die before it wakes the thread. */
 enum { WAIT_NS = 1000 * 1000 * 1000 };
 
 static _Atomic uint64_t no_file;

@@ -45,14 +45,13 @@ struct rs_commands {
     int32_t result; /* 0 or -errno, valid when answered */
     uint64_t bytes;
     uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes; LIST: the offset
-                                           of the list in the process's page, and its length */
+                                           of the list in the published file, and its length */
     uint64_t held_bytes;                /* the bytes charged against the limit after the command */
     char text[RS_COMMAND_TEXT_BYTES];   /* the reason for a failure; else a remark, or empty */
 
     /* The word of attention. If it is not 0, a hook looks for further work. Bit RS_ATTENTION_ASKED:
-     * there is a command. Bit RS_ATTENTION_JOB: the process must look at its job (charge/charge.h).
-     * The 32 bits below these two are the number of exported blocks that are held (ipc/export.h).
-     */
+     * there is a command. Bit RS_ATTENTION_JOB: a hook must call rs_job_look (charge/charge.h). The
+     * 32 bits below these two are the number of exported blocks that are held (ipc/export.h). */
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t attention;
 };
 
@@ -78,7 +77,8 @@ bool rs_commands_take(struct rs_commands *command);
 /* Copies the result fields of *command to the file and wakes the writer. */
 void rs_commands_answer(const struct rs_commands *command);
 
-/* Waits at most 1 s for a command or for RS_ATTENTION_JOB; called by the thread for commands. */
+/* Waits at most 1 s for a command or for RS_ATTENTION_JOB. Only the thread for commands
+ * (RMM_CONTROL=thread) calls this. */
 void rs_commands_wait(void);
 
 /* Sets *fd and *inode to the descriptor and the inode of this process's file, by which another

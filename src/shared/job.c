@@ -92,8 +92,8 @@ static bool read_variable(const char *text, struct job *job)
            strlen(job->name) + strlen(job->token) == 2ul * (RS_JOB_WORD_BYTES - 1);
 }
 
-/* Opens a socket.  If it gets a number that the program would take for its stdin, stdout or stderr,
- * it is moved to another. */
+/* Opens a socket under a high number, so that it is never one of the numbers of stdin, stdout and
+ * stderr, which the program may have closed. */
 static int open_socket(void)
 {
     static const struct timeval longest = {RS_JOB_ANSWER_MS / 1000,
@@ -125,9 +125,9 @@ static int connect_to(int socket, const char *name, uint64_t until_ns)
     return failed ? -errno : 0;
 }
 
-/* True when the other side of the socket is the `run`: once that has ended, any process may take
- * the name. For a process of another PID namespace the kernel reports the number 0; then, and where
- * /proc does not tell when the process started, only the user is checked. */
+/* True when the other side of the socket is the `run`. After the `run` has ended, any process may
+ * take the name. Only the user is checked when the start time of the server is not known: /proc
+ * does not tell it, or the kernel reports process 0 for a process of another PID namespace. */
 static bool is_of_run(int socket, const struct job *job)
 {
     struct ucred server;
@@ -141,8 +141,8 @@ static bool is_of_run(int socket, const struct job *job)
     return start < 0 || start == job->start;
 }
 
-/* Waits for a message.  It repeats interrupted calls, since the program may have a timer whose
- * signals interrupt every one. */
+/* Waits for a message and returns whether one has come by until_ns. It repeats interrupted calls,
+ * since the program may have a timer whose signals interrupt each call. */
 static bool comes_by(int socket, uint64_t until_ns)
 {
     struct pollfd one = {socket, POLLIN, 0};
@@ -210,7 +210,7 @@ int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int f
         result = take_answer(socket, received, until_ns);
     if (socket >= 0)
         rs_file_close(socket);
-    /* The `run` may have a request that was sent, even if its answer did not come. */
+    /* A request that was sent may have arrived even if no answer came, so it is not counted. */
     if (!is_sent && wish != RS_JOB_GIVE_LIMIT)
         say_unheld(&job);
     return result;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of a process to the `rmmshim run` that started it.  They go to a socket with an abstract
+/* Requests of a process to the `rmmshim run` that started it. They go to a socket with an abstract
  * name, which all processes of a network namespace can reach, whatever their user, root directory
- * and other namespaces.  The name is public, so each request has a token that only
- * RMMSHIM_JOB tells.  One request and its answer are one message each on a connection of their own;
- * either may carry a descriptor.  A message waits in the socket even after its sender has ended.
+ * and other namespaces. The name is public, so each request has a token that only RMMSHIM_JOB
+ * tells. One request and its answer are one message each on a connection of their own; either may
+ * carry a descriptor. A request can still be read when its sender has ended.
  *
- * A process that cannot reach the socket, or cannot send its request, notes that in a memory file
- * of the `run`, if it can open that through /proc. */
+ * A process that cannot send its page counts that in a memory file of the `run`, if it can open the
+ * file through /proc. */
 #pragma once
 
 #include <stddef.h>
@@ -47,24 +47,25 @@ struct rs_job_request {
 
 /* The answer is a uint32_t. 0: the wish was refused. Otherwise the wish was granted; for
  * RS_JOB_GIVE_LIMIT the answer is then the number of jobs with a limit from the one asked for to
- * the outermost. The memory file is an _Atomic uint32_t: the number of pages that could not be sent
- * by the socket. */
+ * the outermost. The memory file RS_JOB_FILE is an _Atomic uint32_t: the number of pages that could
+ * not be sent by the socket. */
 
-/* Sends the request to the `run` above, with `fd` (-1: none), and waits for the answer,
- * RS_JOB_ANSWER_MS at most and only while the `run` lives. *received (NULL is allowed) is the
- * descriptor that came back. Returns 0 when the wish was granted (for RS_JOB_GIVE_LIMIT: the number
- * of jobs with a limit around the one asked for), -ENOENT without a `run` above, -ESTALE when it
- * cannot be reached, or when the socket's name now belongs to a process that is not that `run` of
- * this user or of root; another -errno when it did not answer or refused. Raises no signal and is
- * no cancellation point. Thread safe. */
+/* Sends the request to the `run` above, with `fd` (-1: none), and waits for the answer, at most
+ * RS_JOB_ANSWER_MS and only while the `run` lives. Stores the descriptor that came back in
+ * *received, which may be NULL. Raises no signal and is no cancellation point. Thread safe.
+ *
+ * Returns 0 when the wish was granted; for RS_JOB_GIVE_LIMIT, the number of jobs with a limit
+ * around the one asked for. Errors: -ENOENT when there is no `run` above; -ESTALE when the `run`
+ * cannot be reached, or when a process that is not the `run`, or is of neither this user nor root,
+ * has its socket's name now; another -errno when the `run` refused or did not answer. */
 int rs_run_ask(enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
 /* Does the same for another `run`, given by the text of its RMMSHIM_JOB. */
 int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int fd, int *received);
 
 /* Send or receive one message with at most one descriptor (-1: none). They return 0 or -errno:
- * -EPROTO for a message of another length, -ECONNRESET when the other side has closed the
- * connection, -EMFILE when the message came without its descriptor, for which there is no room, or
- * with more than one. */
+ * -EPROTO for a message of another length; -ECONNRESET when the other side has closed the
+ * connection; -EMFILE when the message came with more than one descriptor, or lost its descriptor
+ * because this process may open no more. */
 int rs_job_send(int socket, const void *message, size_t bytes, int fd);
 int rs_job_receive(int socket, void *message, size_t bytes, int *fd);

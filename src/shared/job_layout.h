@@ -37,8 +37,8 @@ struct rs_job_entry {
      * when they last asked. */
     _Atomic uint64_t wanted_bytes, ticket, asked_ms;
     _Atomic uint64_t ended_ms;       /* when the owner was first seen to be dead; 0: it was not */
-    _Atomic uint64_t commands_inode; /* the inode of its file of commands (shared/commands.h), */
-    _Atomic uint64_t commands_fd;    /* and that file's descriptor + 1; 0: it has none */
+    _Atomic uint64_t commands_inode; /* the inode of its file of commands, and */
+    _Atomic uint64_t commands_fd;    /* its descriptor + 1; 0: there is none */
 };
 
 struct rs_job_limit {
@@ -86,7 +86,7 @@ static inline void job_add(_Atomic uint64_t *number, uint64_t more)
     if (job_get(&entry->uuid[0]) == (share)->uuid[0] &&                                            \
         job_get(&entry->uuid[1]) == (share)->uuid[1])
 
-/* Takes a free entry for the owner; NULL when all are taken.  The caller holds the mutex. */
+/* Returns a free entry, taken for the owner; NULL if none is free. The caller holds the mutex. */
 struct rs_job_entry *job_take_entry(struct rs_job_limit *job, uint64_t owner,
                                     const uint64_t uuid[2]);
 

@@ -155,7 +155,7 @@ static int open_path(const char *path)
 
     if (checked < 0)
         return checked;
-    /* That descriptor is for writing alone, and a shared mapping needs reading too. */
+    /* `checked` is not open for reading, which a shared mapping needs too. */
     fd = rs_file_open_to_change(path);
     result = fd < 0 ? -errno : fstat(checked, &of_checked) == 0 ? 0 : -errno;
     rs_file_close(checked);
@@ -175,8 +175,8 @@ static int open_path(const char *path)
     return result;
 }
 
-/* Locks the file.  It waits as long as the lock passes from holder to holder, but for one holder at
- * most RS_JOB_LIMIT_STUCK_MS, since that one may be stopped. */
+/* Locks the file. It waits as long as processes go on joining (`joins` grows), but for one holder
+ * of the lock at most RS_JOB_LIMIT_STUCK_MS, since that process may be stopped. */
 static int lock_file(int fd, const struct rs_job_limit *job)
 {
     uint64_t begin_ns = rs_clock_ns(), nap_ns = LOCK_NAP_NS;
@@ -260,8 +260,8 @@ struct rs_job_entry *rs_job_limit_join(struct rs_job_limit *job)
     return entry;
 }
 
-/* True when the owner is certainly dead.  That /proc cannot be read is no proof: this process may
- * have no descriptor left. */
+/* True when the owner is certainly dead. An unreadable /proc is no proof: this process may be
+ * unable to open another file. */
 static bool owner_is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
@@ -273,11 +273,10 @@ static bool owner_is_gone(uint64_t owner)
            rs_process_stat_has_ended(stat);
 }
 
-/* Checks one entry. A dead owner's wishes and reserved bytes are dropped at once. The bytes that it
- * had taken stay counted for RS_JOB_LIMIT_SETTLE_MS; the function returns true while they do, and
- * also when it cannot get the mutex. Times are read under the mutex, so that they never go
- * backwards. *living is the owner that was last found alive, which is not checked again for its
- * next entry. */
+/* Checks one entry. A dead owner's wishes and reserved bytes are dropped at once; the bytes that it
+ * had taken stay counted for RS_JOB_LIMIT_SETTLE_MS. Returns true while they do, and also when it
+ * cannot get the mutex. Times are read under the mutex, so that they never go backwards. *living is
+ * the owner that was last found alive: other entries of this owner need no check. */
 static bool reap_entry(struct rs_job_limit *job, struct rs_job_entry *entry, uint64_t *living)
 {
     uint64_t owner = job_get(&entry->owner), now;
@@ -338,11 +337,11 @@ static int begin_file_anew(struct rs_job_limit *job, struct rs_size limit)
     return rs_job_limit_init(job, limit);
 }
 
-/* Makes the file ready to be joined. A file without living members gets this limit, and is begun
- * anew if it is new, of an earlier boot, or of another PID namespace. Whether members of another
- * namespace live cannot be seen from here, so a file that has such members is refused. Containers
- * of one kernel may each report another boot, so the boot's name only counts when no member of this
- * namespace is alive. The caller holds the file lock. */
+/* Makes the file ready to be joined. A file without living members gets this limit; it is begun
+ * anew if it is new, of an earlier boot, or of another PID namespace. A file with members of
+ * another namespace is refused, since it cannot be seen from here whether they live. Containers of
+ * one kernel may each report another boot, so the boot is compared only when no member of this
+ * namespace lives. The caller holds the file lock. */
 static int settle_file(struct rs_job_limit *job, struct rs_size limit)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
@@ -408,7 +407,7 @@ static void reap_some(struct rs_job_limit *job)
         (void)reap_entry(job, &job->entries[(first + i) % count], &living);
 }
 
-/* Checks a file that a `run` has made, which has also set the file's home. Returns 0 or -errno. */
+/* Checks a file that a `run` has made and initialised. Returns 0 or -errno. */
 static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
 {
     if (!rs_file_cannot_shrink(fd))
@@ -420,8 +419,8 @@ static int check_of_run(const struct rs_job_limit *job, int fd, bool joins)
     return joins && atomic_load(&job->home) != rs_process_namespace() ? -ESTALE : 0;
 }
 
-/* The file is unlocked before it is closed, since a child that another thread forks meanwhile has a
- * copy of the descriptor, which would keep the lock. */
+/* The file is unlocked before it is closed: a child that another thread forks meanwhile has a copy
+ * of the descriptor, and closing alone would leave the file locked until that is closed too. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member)
 {
@@ -450,8 +449,7 @@ int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
             munmap(mapped, sizeof(*mapped));
         return result;
     }
-    /* A forked child does not need the mapping: it only forwards, or it begins anew and opens the
-     * file itself. */
+    /* A forked child serves nothing, or begins anew and opens the file itself. */
     (void)madvise(mapped, sizeof(*mapped), MADV_DONTFORK);
     if (member)
         reap_some(mapped);

@@ -16,17 +16,17 @@
  *
  * Members are told alive or dead by their process ids, which are only valid in one PID namespace.
  * So all members must be of the namespace of the first one (the file's home); processes of other
- * namespaces are refused while the file has members.  A file of an earlier boot, whose mutex is
- * useless, is begun anew when none of its members lives.  Therefore a process that opens a user's
- * file also holds a file lock until it has joined.
+ * namespaces are refused while the file has members. The mutex of a file of an earlier boot is
+ * useless, so such a file is begun anew when none of its members lives. Therefore a process that
+ * opens a user's file also holds a file lock until it has joined.
  *
- * Each member declares how much of a device it has idle.  A member that finds the job full
- * announces what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in those
- * that have idle bytes (charge/charge.h).  What these give back is reserved for the members that
- * wait, in the order in which they began to (`ticket`): reserved bytes count in the total, except
- * for the member for which they are reserved.
+ * Each member declares how much of a device it has idle. A member that finds the job full announces
+ * what it lacks (`wanted_bytes`), adds to `asked`, and raises RS_ATTENTION_JOB in those that have
+ * idle bytes (charge/charge.h). What they give back is reserved for the members that wait, first
+ * for the one that has waited longest (`ticket`). Reserved bytes count in the total, except for the
+ * member for which they are reserved.
  *
- * A job may run inside another job, whose limit also holds.  A share then has a `next` share, and
+ * A job may run inside another job, whose limit also holds. A share then has a `next` share, and
  * bytes are taken in all of them or in none. */
 #pragma once
 
@@ -55,7 +55,7 @@ int rs_job_limit_init(struct rs_job_limit *job, struct rs_size limit);
  * namespace may be alive, -ESTALE when a `run` of another PID namespace made the file, -EEXIST for
  * a file at `path` whose living members have another limit, -ESRCH when /proc does not tell who
  * this process is, -EBUSY when another process holds the file lock for 2 s or the mutex is stuck,
- * -EUSERS when all places are taken, -ENOTSUP as above, or what the system says when the file
+ * -EUSERS when all entries are taken, -ENOTSUP as above, or what the system says when the file
  * cannot be opened. */
 int rs_job_limit_open(int of_run, const char *path, struct rs_size *limit,
                       struct rs_job_limit **job, struct rs_job_entry **member);
@@ -80,7 +80,7 @@ struct rs_job_share {
     uint64_t uuid[2];            /* the UUID of the device */
     _Atomic(struct rs_job_entry *) entry; /* NULL: not entered yet, or there was no room */
     _Atomic size_t missed_bytes;          /* bytes counted while the device was not entered */
-    /* The value of `asked` that this process has last answered for the device. */
+    /* The value of `asked` that rs_job_share_is_asked last saw. */
     _Atomic uint32_t seen_asked;
 };
 
@@ -90,15 +90,15 @@ struct rs_job_share {
  * refused as long as it is not entered in all jobs. */
 void rs_job_share_enter(struct rs_job_share *share);
 
-/* Takes the bytes in all jobs if they fit in each, and returns whether it did. If the device is not
- * entered in one of them, it first tries to enter it. It waits for the mutexes; for an owner that
- * does not run it waits 2 s and logs that, and after that it returns false at once as long as the
- * owner stays stopped. */
+/* Takes the bytes in all jobs if they fit in each, and returns whether they did. Enters the device
+ * first where it is not entered. Waits for the mutexes. If the owner of a mutex does not run, it
+ * logs that and returns false after 2 s; later calls return false at once until the owner runs
+ * again. */
 bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
 
-/* Counts `bytes` as taken, as the process has them already; the negative number 0 - N counts N
- * bytes as given back. While rs_job_giving, bytes given back are reserved for the members that wait
- * for them. Never waits. Returns by how much rs_job_share_releases grew. */
+/* Counts `bytes` that the process has already; 0 - N counts N bytes as given back. While
+ * rs_job_giving is set (the thread gives memory back for other members), bytes given back are
+ * reserved for members that wait. Never waits. Returns by how much rs_job_share_releases grew. */
 uint32_t rs_job_share_add(struct rs_job_share *share, size_t bytes);
 
 extern __thread bool rs_job_giving;
@@ -124,15 +124,15 @@ bool rs_job_share_reap(const struct rs_job_share *share);
 void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes);
 void rs_job_share_freed(struct rs_job_share *share, size_t bytes);
 
-/* Returns what the other members have declared idle, of each at most what it has taken. */
+/* Returns what the other members have declared idle, but of each at most what it has taken. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share);
 
-/* Returns by how much the counted bytes, without those reserved for this member, and `bytes` more
- * exceed the limit, or 0; of several jobs, the largest such number. */
+/* Adds `bytes` to the counted bytes, without those reserved for this member. Returns by how much
+ * the sum exceeds the limit, or 0; of several jobs, the largest such number. */
 size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes);
 
-/* Returns by how much the counted bytes and those that members still want exceed the limit; 0 also
- * when no member wants any.  Of several jobs, the largest such number. */
+/* Returns by how much the bytes that are counted and those that members still want exceed the limit
+ * together; 0 also when no member wants any. Of several jobs, the largest such number. */
 size_t rs_job_share_wanted(const struct rs_job_share *share);
 
 /* A request calls rs_job_share_want when it begins to wait for `bytes`, and
@@ -149,7 +149,7 @@ void rs_job_share_ask(struct rs_job_share *share);
  * this function. */
 bool rs_job_share_is_asked(struct rs_job_share *share);
 
-/* Called when this member has given back what it had idle: wakes the members that asked. */
+/* Wakes the members that asked. Called when this member has given back what it had idle. */
 void rs_job_share_answer(struct rs_job_share *share);
 
 /* rs_job_share_releases returns how often members have given bytes back; rs_job_share_wait waits

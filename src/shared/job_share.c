@@ -13,8 +13,8 @@ __thread bool rs_job_giving;
 /* ---- devices ---- */
 
 /* Enters the device in the share's job unless it is entered already. Returns true when the table
- * has no room for it. The bytes are stored under the mutex, so that no other member can take room
- * that they fill. */
+ * has no room for it. missed_bytes is counted under the mutex, so that no other member can take the
+ * same room. */
 static bool lacks_room(struct rs_job_share *share)
 {
     struct rs_job_entry *entry;
@@ -90,8 +90,8 @@ static uint64_t idle_of(const struct rs_job_entry *entry)
 }
 
 /* Returns a sum over all members that have the device, except `but` (NULL: no exception). While the
- * caller holds the mutex, members that do not hold it can only lower the sum, except by counting
- * bytes that the driver has granted already. */
+ * caller holds the mutex, other members can only lower the sum, or add bytes that the driver has
+ * already granted to them. */
 static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs_job_entry *but,
                                uint64_t (*bytes_of)(const struct rs_job_entry *entry))
 {
@@ -103,8 +103,8 @@ static uint64_t sum_of_members(const struct rs_job_share *share, const struct rs
     return bytes;
 }
 
-/* Returns by how much all counted bytes, without those reserved for this member, and `bytes` more
- * exceed the limit, or 0. */
+/* Adds `bytes` to all counted bytes except those reserved for this member. Returns by how much the
+ * sum exceeds the limit, or 0. */
 static size_t missing_in(const struct rs_job_share *share, size_t bytes)
 {
     uint64_t total = sum_of_members(share, NULL, counted_of);
@@ -129,8 +129,8 @@ static void forget_kept(const struct rs_job_share *share)
         job_set(&entry->kept_bytes, 0);
 }
 
-/* Returns the member that has waited longest among those for which less is reserved than they want
- * and that have asked lately; NULL when there is none. */
+/* Returns, of the members that have asked lately and want more than is reserved for them, the one
+ * that has waited longest; NULL when there is none. */
 static struct rs_job_entry *oldest(const struct rs_job_share *share)
 {
     struct rs_job_entry *found = NULL;
@@ -143,7 +143,7 @@ static struct rs_job_entry *oldest(const struct rs_job_share *share)
     return found;
 }
 
-/* Reserves for the members that wait what a member gives back.  The caller holds the mutex. */
+/* Reserves `bytes`, given back by a member, for waiting members. The caller holds the mutex. */
 static void keep_for_waiting(const struct rs_job_share *share, uint64_t bytes)
 {
     struct rs_job_entry *entry;
@@ -185,7 +185,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     for (const struct rs_job_share *at = share; at && taken; at = at->next)
         count_taken(at, bytes);
     unlock_until(share, NULL);
-    if (taken) /* has rs_job_look declare anew how much is idle */
+    if (taken) /* makes rs_job_look declare again how much is idle */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     return taken;
 }
@@ -276,7 +276,7 @@ void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
     }
 }
 
-/* With several jobs, returns the number of the one whose members have the fewest idle bytes. */
+/* With several jobs, returns the idle bytes of the job that has the fewest. */
 size_t rs_job_share_others_idle(const struct rs_job_share *share)
 {
     uint64_t least = SIZE_MAX;
@@ -342,7 +342,7 @@ static void pass_on_kept(const struct rs_job_share *share)
     uint64_t kept;
 
     if (job_get(&entry->kept_bytes) == 0 || !job_lock(share->job, false))
-        return; /* without the mutex, forget_kept drops what is reserved a little later */
+        return; /* without the mutex the bytes stay reserved until forget_kept drops them */
     kept = job_get(&entry->kept_bytes);
     job_set(&entry->kept_bytes, 0);
     keep_for_waiting(share, kept);
@@ -406,8 +406,8 @@ uint32_t rs_job_share_releases(const struct rs_job_share *share)
     return sum;
 }
 
-/* Waits on the word of the outermost job, since all members of the inner jobs are also members of
- * that one. */
+/* Waits on `releases` of the outermost job, since all members of the inner jobs are members of the
+ * outermost one too. */
 void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
 {
     struct rs_job_share *last = NULL;

@@ -40,8 +40,8 @@ int rs_memory_file_make(const char *name, size_t bytes, void **memory)
     return failed;
 }
 
-/* Checks the file before it opens it: the number may stand for a device by now, and opening a
- * device may have effects. */
+/* Calls stat() before it opens the file: by now the descriptor may stand for a device, and opening
+ * a device may have effects. */
 void *rs_memory_file_map(int process, int fd, uint64_t inode, size_t bytes)
 {
     void *memory = MAP_FAILED;

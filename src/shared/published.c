@@ -19,7 +19,8 @@
 
 enum { STEP_BYTES = 64 << 10 }; /* the step by which the file's memory grows */
 
-/* Precedes each allocation; `next` links freed ones, and of others is the header itself. */
+/* Precedes each allocation. `next` links freed ones; in a live one it points to the header itself.
+ */
 union header {
     struct {
         size_t bytes; /* the size of the allocation, this header included */
@@ -70,8 +71,8 @@ int rs_published_begin(size_t head_bytes)
         return -ENOMEM;
     }
     /* A forked child does not inherit the mapping, since two processes must never count in one
-     * file; it only forwards.  With LeakSanitizer the child does have it, and does not write to it:
-     * without the pointers in it the sanitizer would report leaks in the child. */
+     * file; the child serves nothing. With LeakSanitizer it inherits the mapping, read-only:
+     * without the pointers in it the sanitizer would report leaks. */
     if (!rs_leak_roots_matter())
         (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
@@ -119,9 +120,8 @@ static union header *take_freed(size_t bytes)
     return memset(found, 0, bytes);
 }
 
-/* Extends the used part of the file, whose bytes are zero already.  If the program has closed the
- * descriptor, its number may stand for a file of the program; then the file does not grow any more.
- */
+/* Extends the used part of the file, whose bytes are zero already. The file stops growing if the
+ * program has closed the descriptor, since its number may then stand for a file of the program. */
 static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);

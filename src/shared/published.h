@@ -27,7 +27,7 @@ void rs_published_forget(void);
 /* Returns the file's first bytes, zeroed at first; NULL when nothing is published. */
 void *rs_published_head(void);
 
-/* Returns the file; valid while something is published. */
+/* Returns the descriptor of the file, valid while something is published. */
 const struct rs_kept_descriptor *rs_published_file(void);
 
 /* Returns zeroed memory, from the file while it has room, else from the heap; NULL when out of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `rmmshim doctor PID`: what a running process has loaded, and what the counters in its page show.
- */
+/* `rmmshim doctor PID`: what a running process has loaded, and what the counters show that it
+ * publishes in memory (its page, shared/published.h). */
 #include "tool/process.h"
 #include "base/file.h"
 #include "shared/published.h"
@@ -24,7 +24,7 @@
 struct target_process {
     struct doctor *doctor;
     struct process process;
-    char directory[PROCESS_PATH_BYTES]; /* its directory in /proc, as a path by the descriptor */
+    char directory[PROCESS_PATH_BYTES]; /* its directory in /proc, by process.directory */
     char **environment; /* the variables with which it was started, as an array like environ; NULL:
                            unreadable */
     bool has_library, has_driver, has_torch;
@@ -106,8 +106,7 @@ static void note_library(struct target_process *target, const char *path)
     }
 }
 
-/* Notes the libraries that matter to GPU memory, by path, as a library's version is part of its
- * file's name. */
+/* Notes the libraries that matter to GPU memory by their paths, which show their versions. */
 static void read_libraries(struct target_process *target)
 {
     FILE *maps = process_file(target->directory, "maps");
@@ -225,9 +224,8 @@ static bool read_order(struct target_process *target, struct load_order *order)
            load_order_read(path, target->environment, order);
 }
 
-/* Judges the objects that come after the library in the order of look-up: those that the linker
- * lists there, and all that were loaded later.  The program's own variables come before the
- * library. */
+/* Judges the objects that the linker searches after the library: those that it lists there, and all
+ * that were loaded later. The executable is left out, since it is searched first. */
 static void look_at_loaded_objects(struct target_process *target)
 {
     const struct load_order *files = &target->files;
@@ -396,8 +394,8 @@ static void add_counters(struct target_process *target)
     publication_release(&page);
 }
 
-/* Adds that the driver's pools are not counted.  The library only reads them when something depends
- * on them (rs_limit_follows). */
+/* Notes if the driver's pools are not counted. The library only reads them when a setting needs it
+ * (rs_limit_follows). */
 static void add_uncounted(struct target_process *target)
 {
     struct rs_diagnostics nobody = {.write = tool_ignore_line};

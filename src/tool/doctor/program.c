@@ -15,9 +15,9 @@
 
 enum { CHILD_SECONDS = 20 }; /* the longest that a script may take */
 
-/* If `path` is a script with the name of Python, as pyenv and asdf install them, runs it to find
- * out which interpreter it starts, which depends on folders, files and variables of that tool.  The
- * options -I and -S keep the interpreter from running any file of the user. */
+/* pyenv and asdf install scripts under the name of Python, which choose an interpreter by settings
+ * of their own. If `path` is such a script, runs it to find the interpreter. The options -I and -S
+ * keep the interpreter from running any file of the user. */
 static bool find_started_python(const char *path, char found[PATH_MAX])
 {
     char *words[] = {(char *)(uintptr_t)path,
@@ -77,8 +77,7 @@ static void add_way(struct doctor *doctor, const char *path)
                     path);
 }
 
-/* True for a library.  A program is first in the order of look-up anyway, so its variables are
- * safe. */
+/* True for a library. A program is searched first anyway, so its variables are safe. */
 static bool is_library(const char *path)
 {
     struct elf_file elf;

@@ -12,8 +12,8 @@ struct export
 {
     struct analysis_observer observer; /* comes first, since see() casts a pointer to it */
     FILE *to;
-    const struct analysis *analysis; /* its last run is the one whose events come */
-    struct rs_hash_table tracks;     /* perfetto's, by number: 1 plus the open phases of a track */
+    const struct analysis *analysis; /* its last run is the one that is being read */
+    struct rs_hash_table tracks;     /* perfetto's: 1 plus the number of open phases, by track */
 };
 
 struct export_format {

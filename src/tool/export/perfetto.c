@@ -28,7 +28,8 @@ enum { ANNOTATION = 4, TYPE = 9, TRACK_UUID = 11, NAME = 23, COUNTER_VALUE = 30 
 enum { STATE_CLEARED = 1, UNIT_BYTES = 3 };
 enum type { SLICE_BEGIN = 1, SLICE_END, INSTANT, COUNT };
 
-/* Numbers of tracks: the run, from 1, then what the track is of, then the thread or counter. */
+/* A track's number consists of the run (from 1), OF_THREAD or OF_COUNTER, and the thread or
+ * counter. */
 enum { RUN_SHIFT = 40, OF_THREAD = 1, OF_COUNTER, OF_SHIFT = 32 };
 enum counter { USED, HELD, LIMIT };
 
@@ -90,18 +91,17 @@ static uint64_t number_of(struct export *export, uint64_t of, uint64_t number)
     return (uint64_t) export->analysis->run_count << RUN_SHIFT | of << OF_SHIFT | number;
 }
 
-/* Returns a process ID for Perfetto: the number of the run (from 0; from 1 for a log, whose process
- * has the ID 0) above the 22 bits that an ID of Linux has.  Perfetto would show processes of two
- * hosts as one if their IDs were equal, and a process with the ID 0 as the kernel. */
+/* Returns a process ID for Perfetto: the number of the run above the 22 bits that an ID of Linux
+ * has. Perfetto would show processes of two hosts as one if their IDs were equal. Runs count from
+ * 0, but from 1 for a log, whose process has the ID 0: Perfetto takes the ID 0 for the kernel. */
 static uint64_t process_of(struct export *export, const struct run *run)
 {
     return (export->analysis->run_count - (run->facts.header.process != 0)) % 256 << 22 |
            run->facts.header.process;
 }
 
-/* Describes a track.  `inner`, which becomes its field `field`, says what it is: a process, a
- * thread or a counter with its unit.  `name` is the counter's name; NULL for a process or a thread.
- */
+/* Describes a track. `inner` becomes its field `field` and says what the track is: a process, a
+ * thread, or a counter with its unit. `name` is a counter's name, else NULL. */
 static void put_track(struct export *export, uint64_t number, const char *name, unsigned field,
                       const struct message *inner)
 {

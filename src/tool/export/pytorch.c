@@ -2,14 +2,14 @@
 /* PyTorch's memory snapshot: the pickle that torch.cuda.memory._dump_snapshot writes, and that
  * torch/cuda/_memory_viz.py and https://pytorch.org/memory_viz read.
  *
- * Each device has a trace of allocations and frees.  PyTorch has blocks in segments, and its page
- * draws no block outside of one; so each block is a segment of its own here, allocated before the
- * block and freed after it.  The list of segments has the blocks that are live at the end.
+ * Each device has a trace of allocations and frees. The page memory_viz draws only blocks that lie
+ * in segments. So each block is a segment of its own here, allocated before the block and freed
+ * after it. The list of segments has the blocks that are live at the end.
  *
- * The page's reader knows few ops of pickles.  None of these drops a value, so the words that come
- * often and the frames of call sites, which are put in the memo, are items of a list of their own;
- * everything else refers to them by their numbers in the memo.  The reader takes numbers of at most
- * 8 bytes, and long lists only in pieces. */
+ * Frequent words and the frames of call sites are put in the pickle's memo, and referred to by
+ * their numbers there. They are items of a list of their own, since the page's reader knows few
+ * ops, and none that drops a value. The reader takes numbers of at most 8 bytes, and long lists
+ * only in pieces. */
 #include "tool/export/export.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
@@ -23,7 +23,7 @@ enum { DEVICES = 256, PIECE_ITEMS = 1000 };
 
 /* What has been written of each device's trace. */
 static struct trace {
-    struct output output; /* `to` is NULL: nothing */
+    struct output output; /* its `to` is NULL until something is written */
     size_t count;
 } traces[DEVICES];
 
@@ -154,7 +154,7 @@ static void put_entry(const struct run *run, enum word action,
 {
     struct trace *trace = &traces[event->device % DEVICES];
     const struct series *series = analysis_series(run, event);
-    bool is_oom = action == WORD_oom; /* what a limit leaves is known, not what the GPU has free */
+    bool is_oom = action == WORD_oom; /* the GPU's free memory is known only by a limit */
     uint64_t left = series && series->limit > series->held ? series->limit - series->held : 0;
 
     if (!trace->output.to)

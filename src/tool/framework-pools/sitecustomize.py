@@ -42,7 +42,7 @@ class Finder(object):
         for finder in sys.meta_path:
             spec = finder is not self and hasattr(finder, "find_spec") and finder.find_spec(name, path, target)
             if spec:
-                if hasattr(spec.loader, "exec_module"):  # not of a folder without a module
+                if hasattr(spec.loader, "exec_module"):  # a folder without __init__.py has no such loader
                     spec.loader = Loader(spec.loader)
                 return spec
         return None

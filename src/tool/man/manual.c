@@ -13,7 +13,7 @@
 const char *const manual_topics[] = {"commands", "variables", "stacks", "reports",
                                      "recipes",  "api",       "limits", NULL};
 
-/* The page of each topic, in the same order; the last character is its section's. */
+/* The page of each topic, in the same order. The last character is the page's section. */
 static const char *const pages[] = {
     "rmmshim.1",         "rmmshim-variables.7", "rmmshim-resources.7", "rmmshim-reports.7",
     "rmmshim-recipes.7", "rmmshim.3",           "rmmshim.7",

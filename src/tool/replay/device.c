@@ -12,7 +12,7 @@
 
 #define UNUSED __attribute__((unused))
 
-/* Calls of the driver that succeed, and do nothing that is counted. */
+/* Defines a driver function that succeeds and does nothing. */
 #define SUCCEEDS(name, ...)                                                                        \
     static CUresult name(__VA_ARGS__)                                                              \
     {                                                                                              \
@@ -20,21 +20,21 @@
     }
 
 enum {
-    LOOK_NS = 500, /* how long it takes to read the clock, with the call of the driver beside which
-                      the library reads it */
-    LATE_NS = 55 * 1000, /* how much too long a sleep lasts: Linux's timer slack is 50 us */
+    LOOK_NS = 500, /* how long the library takes to read the clock and make the driver call beside
+                      it */
+    LATE_NS = 55 * 1000, /* the delay at the end of a sleep: Linux's timer slack is 50 us */
     UNIT_BYTES = 2 << 20,
     SHARING_BYTES = 1 << 20, /* requests up to this size share units (MEASURED.md) */
     THREAD_BITS = 32,
 };
 
-/* Where addresses of cuMemAlloc begin, and those that are reserved. */
+/* Where addresses begin: of small and large blocks of cuMemAlloc, and of reserved ranges. */
 #define SPACE_BYTES ((size_t)1 << 45)
 #define SMALL_BASE  ((CUdeviceptr)2 << 45)
 #define LARGE_BASE  ((CUdeviceptr)3 << 45)
 #define MAPPED_BASE ((CUdeviceptr)4 << 45)
 
-/* A range of addresses, with a record of it. */
+/* A range of addresses and the blocks into which it is cut. */
 struct space {
     struct rs_blocks blocks;
     struct rs_block_index indexes[RS_BLOCK_GROUPS];
@@ -49,13 +49,13 @@ static struct {
     uint32_t thread;
     size_t capacity_bytes, taken_bytes;
     struct space small, large;
-    struct rs_hash_table live; /* of both, by address: struct rs_block */
+    struct rs_hash_table live; /* the live struct rs_blocks, by address */
     CUdeviceptr next_reserved;
 } device;
 
 /* ---- time ---- */
 
-/* The linker has these called in place of libc's functions, everywhere in the command. */
+/* The linker option --wrap makes the whole command call these in place of libc's functions. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_nanosleep(const struct timespec *delay, struct timespec *left);
 
@@ -109,7 +109,7 @@ SUCCEEDS(exchange_mode, UNUSED CUstreamCaptureMode *mode)
 
 static CUresult event_create(CUevent *out, UNUSED unsigned flags)
 {
-    *out = calloc(1, sizeof(uint64_t)); /* when it is done */
+    *out = calloc(1, sizeof(uint64_t)); /* the time at which the event is done */
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -145,8 +145,8 @@ static CUresult stream_is_capturing(UNUSED CUstream stream, CUstreamCaptureStatu
     return CUDA_SUCCESS;
 }
 
-/* 1 for the default stream, then the streams in their order (replay.h); each thread has a
- * per-thread default stream of its own. */
+/* Returns 1 for the default stream, and for others a number by their order (struct sequence_event).
+ * Each thread has a per-thread default stream of its own. */
 static CUresult stream_number(CUstream stream, unsigned long long *number)
 {
     *number = stream == CU_STREAM_PER_THREAD ? (uint64_t)device.thread << THREAD_BITS
@@ -211,7 +211,7 @@ static CUresult give_in_order(CUdeviceptr address, UNUSED CUstream stream)
     return CUDA_SUCCESS;
 }
 
-/* As cuMemFree: it waits for all work. */
+/* Frees as cuMemFree does, which waits for all work. */
 static CUresult give_waiting(CUdeviceptr address)
 {
     device.now_ns = rs_max(device.now_ns, device.gpu_ns);

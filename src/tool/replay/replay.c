@@ -26,7 +26,7 @@ static struct {
     struct rs_account device, context;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_mr *mr; /* the one that is played; NULL while it is made */
+    struct rs_mr *mr; /* the top of the stack; NULL while the stack is made */
     uint64_t used_bytes;
 } played;
 
@@ -140,8 +140,8 @@ static void give(CUstream stream, struct rs_allocation *block)
     block->address = 0;
 }
 
-/* A request that the recorded program was refused is made too; if it succeeds here, its block is
- * freed at once. */
+/* Plays the events. A request that was refused in the recorded run is made too. If it succeeds
+ * here, its block is freed at once. */
 static void play_events(const struct sequence *sequence, struct rs_allocation *blocks,
                         struct replay_result *result)
 {
@@ -183,7 +183,7 @@ static void sum_up(struct replay_result *result)
 static void play_all(const struct sequence *sequence, uint64_t lag_ns, struct replay_result *result)
 {
     size_t bytes = sequence->block_count * sizeof(struct rs_allocation);
-    /* An address is 0 where the block was not served, or is freed. */
+    /* The address of a block is 0 if it was not served or is freed. */
     struct rs_allocation *blocks = memset(tool_grow(NULL, bytes), 0, bytes);
 
     play_events(sequence, blocks, result);

@@ -27,29 +27,29 @@ struct sequence_event {
     size_t block; /* the number of the block; unused for a refused request */
     uint32_t thread;
     unsigned device;
-    enum rs_recording_event_kind kind; /* one of an allocation, a free and a refusal */
+    enum rs_recording_event_kind kind; /* an allocation, a free or a refusal */
 };
 
 struct sequence {
-    struct analysis_observer observer; /* the first member, so that it leads to the sequence */
+    struct analysis_observer observer; /* comes first, since see() casts a pointer to it */
     struct sequence_event *events;
     size_t event_count, block_count;
     unsigned device;
     uint64_t device_bytes; /* the device's memory; 0: not known */
     uint64_t lost; /* the number of events that are known to be missing from the recording */
-    struct replay_result recorded; /* the peaks and the refusals, the rest is 0; held_peak is 0 if
-                                      the recording does not tell it */
+    struct replay_result recorded; /* the recorded peaks and refusals; the rest is 0. held_peak is 0
+                                      if the recording does not tell it */
 };
 
-/* Reads from a recording the requests for this device, or, with -1, for the device with the most
- * allocations.  *sequence is all zero before; this may be called once in a process.  Returns
- * TOOL_OK, or TOOL_FINDING after saying what is wrong with the file: event_count is 0 if nothing of
- * it can be used. A recording that only lacks events is TOOL_OK, and a line says so. */
+/* Reads the requests for one device from a recording; with -1, for the device with the most
+ * allocations. *sequence is all zero before; this may be called once in a process. Returns TOOL_OK,
+ * also after a line about missing events; or TOOL_FINDING after saying what is wrong with the file:
+ * event_count is 0 if nothing of the file can be used. */
 int sequence_read(struct sequence *sequence, char *path, int device);
 
 /* ---- playing it ---- */
 
-enum { REPLAY_LAG_NS = 1000 * 1000 }; /* without --lag */
+enum { REPLAY_LAG_NS = 1000 * 1000 }; /* the lag without --lag */
 
 struct replay_settings {
     uint64_t lag_ns;    /* how far the GPU falls behind the program at most; 0: never */
@@ -64,12 +64,12 @@ struct replay_wanted {
     bool as_json;
 };
 
-/* Reads the path and the options in *wanted, and `own`, an option of the command itself.  False
- * after saying what is wrong. */
+/* Reads the path and the options into *wanted, and takes `own`, an option of the command itself.
+ * False after saying what is wrong. */
 bool replay_parse(char **arguments, struct tool_option own, struct replay_wanted *wanted);
 
-/* Plays a sequence, which has events, through the stack of an expression, and stores in *result
- * what became of it.  False after a diagnostic: the stack cannot be made. */
+/* Plays a sequence of at least one event through the stack of an expression, and stores the outcome
+ * in *result. False, after a diagnostic, if the stack cannot be made. */
 bool replay_play(const struct sequence *sequence, const char *expression,
                  const struct replay_settings *settings, struct rs_diagnostics *diagnostics,
                  struct replay_result *result);

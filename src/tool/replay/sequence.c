@@ -5,13 +5,13 @@
 
 #include <inttypes.h>
 
-enum { DEVICES = 256 }; /* that a recording can tell apart */
+enum { DEVICES = 256 }; /* the most devices that a recording can tell apart */
 
 static struct rs_hash_table streams; /* the number of each stream, by its handle */
 static uint64_t device_bytes[DEVICES];
 
-/* Returns the number of a stream (struct sequence_event).  Handles would not do: those of the
- * program's streams are addresses, which differ from run to run. */
+/* Returns the number of a stream (struct sequence_event). Handles of the program's streams are
+ * addresses, which differ from run to run. */
 static uint64_t stream_of(uint64_t handle)
 {
     enum { FIRST = 3 };
@@ -48,8 +48,8 @@ static void see(struct analysis_observer *observer, const struct run *run,
     };
 }
 
-/* Returns the series of the device's own memory; with -1 that of the device with the most
- * allocations.  NULL: there is none. */
+/* Returns the series of the device's own memory; with -1, of the device with the most allocations.
+ * NULL if there is none. */
 static const struct series *series_of(const struct run *run, int device)
 {
     const struct series *found = NULL;

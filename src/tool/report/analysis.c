@@ -15,11 +15,11 @@ _Static_assert((int)RS_KIND_DEVICE == (int)RS_RECORDING_DEVICE &&
                    (int)RS_KIND_MANAGED == (int)RS_RECORDING_MANAGED,
                "kinds of memory are numbered alike");
 
-enum { FIRST_WIDTH_NS = 1024 }; /* of a timeline's buckets */
+enum { FIRST_WIDTH_NS = 1024 }; /* the width of the buckets of a new timeline */
 
 /* ---- call sites ---- */
 
-/* Returns the text's number, which it gets with this call if it has none. */
+/* Returns the text's number. The first call for a text assigns its number. */
 static uint32_t text_number(struct text_table *table, const void *text, size_t length)
 {
     uint64_t key = rs_hash_bytes(text, length) | 1;
@@ -41,7 +41,7 @@ static uint32_t text_number(struct text_table *table, const void *text, size_t l
     return (uint32_t)table->count++;
 }
 
-/* A copy in which each character may be shown by a terminal. */
+/* Returns a copy in which each character may be shown by a terminal. */
 static char *plain_copy(const char *text)
 {
     char *copy = tool_format("%s", text);
@@ -75,14 +75,14 @@ struct run *analysis_begin(struct analysis *analysis, const char *path,
     if (facts->command_bytes)
         identity_script(facts->command, facts->command_bytes, script);
     if (analysis->run_count == 0)
-        (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* number 0: no frames */
+        (void)analysis_site(analysis, (const uint32_t[]){0}, 0); /* gets the number 0 */
     *run = (struct run){.path = plain_copy(path),
                         .facts = *facts,
                         .end_ns = facts->duration_ns,
                         .lost_events = facts->header.lost_events + facts->header.missed_events,
                         .observer = analysis->observer};
     run->facts.program = plain_copy(*script ? script : facts->program);
-    run->facts.command = NULL; /* its file is closed before the others are read */
+    run->facts.command = NULL; /* its recording is closed before the next is read */
     run->facts.rank = plain_copy(facts->rank);
     analysis->runs = tool_grow_list(analysis->runs, analysis->run_count, sizeof(struct run *));
     return analysis->runs[analysis->run_count++] = run;
@@ -144,7 +144,7 @@ void timeline_shrink(struct timeline *timeline, size_t buckets_max)
         widen(timeline);
 }
 
-/* Notes what the amounts are since `ns`, which is not before the last call's. */
+/* Notes the amounts of the series from `ns` on, which is not before the last call's. */
 static void note_level(struct series *series, uint64_t ns)
 {
     struct timeline *timeline = &series->timeline;
@@ -210,7 +210,7 @@ static void begin_phase(struct run *run, const struct tool_recording_event *even
         (struct open_phase){(uint32_t)(phase - run->phases), (uint32_t)phase->count++};
 }
 
-/* Ends the latest phase of the event's thread. */
+/* Ends the latest open phase of the event's thread. */
 static void end_phase(struct run *run, const struct tool_recording_event *event)
 {
     for (size_t i = run->open_count; i-- > 0;) {
@@ -298,8 +298,7 @@ static void count_block(struct run *run, struct series *series, const struct blo
     note_level(series, block->begin_ns);
 }
 
-/* A block whose address is handed out again has ended, although its free is not in the recording.
- */
+/* A block whose address is allocated again has ended, although the recording lacks its free. */
 static void begin_block(struct run *run, const struct tool_recording_event *event)
 {
     struct series *series = series_of(run, event);
@@ -338,7 +337,7 @@ static void end_stack(struct run *run, const struct tool_recording_event *event)
         size_t found = (size_t)rs_hash_at(&run->live, slot);
         if (found && run->blocks[found - 1].series == series &&
             run->blocks[found - 1].stack == event->stack)
-            end_block(run, &run->blocks[found - 1], event); /* another one may come here */
+            end_block(run, &run->blocks[found - 1], event); /* another block may move here */
         else
             slot++;
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adds up what recordings say.  Their events are passed to analysis_add, one recording after the
- * other, each in the order of time; then the sums, the peaks and the blocks can be read.
- *
- * It reads no file: tool/report/input.c does. */
+/* Adds up what recordings say. Their events are passed to analysis_add, one recording after the
+ * other, each in the order of time; then the sums, the peaks and the blocks can be read. It reads
+ * no file: tool/report/input.c does. */
 #pragma once
 
 #include "base/hash_table.h"
@@ -17,8 +16,8 @@
 #define ANALYSIS_NEVER UINT64_MAX /* a time that did not come */
 
 enum {
-    ANALYSIS_INCIDENTS_MAX = 1000, /* how many of each kind a run keeps one by one */
-    ANALYSIS_OPEN_MAX = 64,        /* phases that are open at a time; further ones are ignored */
+    ANALYSIS_INCIDENTS_MAX = 1000, /* the most refusals, waits or marks that a run keeps */
+    ANALYSIS_OPEN_MAX = 64,        /* the most phases that are open at a time; others are ignored */
 };
 
 /* ---- call sites, the same in all recordings ---- */
@@ -28,7 +27,7 @@ struct text_table {
     char **texts;
     size_t *lengths; /* in bytes; the text of a site is the array of its frames' 32-bit numbers */
     size_t count;
-    struct rs_hash_table by_hash; /* number plus 1; key: the hash, or the next free one */
+    struct rs_hash_table by_hash; /* the number plus 1, by the hash or the next free key */
 };
 
 /* ---- memory over time: a bounded number of buckets, each with its least and its greatest value,
@@ -44,15 +43,15 @@ struct timeline_bucket {
     uint64_t limit; /* the last one; 0: none */
 };
 
-/* Only buckets in which something happened are here; until the next one the last values hold.  A
- * zeroed struct is empty. */
+/* Has only the buckets in which something happened; in the time after a bucket, its last values
+ * hold. A zeroed struct is empty. */
 struct timeline {
     uint64_t width_ns;               /* 0: empty */
     struct timeline_bucket *buckets; /* TIMELINE_BUCKETS of them */
     size_t count;
 };
 
-/* Merges neighbours until at most so many buckets are left. */
+/* Merges neighbours until at most buckets_max buckets are left. */
 void timeline_shrink(struct timeline *timeline, size_t buckets_max);
 
 /* ---- what is added up ---- */
@@ -60,7 +59,7 @@ void timeline_shrink(struct timeline *timeline, size_t buckets_max);
 struct block {
     uint64_t address, size_bytes;
     uint64_t begin_ns, end_ns;       /* ANALYSIS_NEVER: live at the end */
-    uint64_t begin_event, end_event; /* numbers in the run, in order; end_event: as end_ns */
+    uint64_t begin_event, end_event; /* numbers of events of the run; ANALYSIS_NEVER as above */
     uint64_t stream;
     uint32_t site; /* 0: not recorded */
     uint32_t series;
@@ -72,7 +71,7 @@ struct series {
     int device;
     enum rs_kind kind;
     struct timeline timeline;
-    uint64_t used, held, limit; /* now, and after all events: at the end */
+    uint64_t used, held, limit; /* after the events that were added so far */
     uint64_t peak_used, peak_ns, peak_event;
     uint64_t peak_held, live_blocks;
     uint64_t allocations, frees, allocated_bytes;
@@ -132,7 +131,7 @@ struct run {
     size_t mark_count;
     struct incidents refusals, waits;
 
-    /* while events come in */
+    /* The fields below are used while events come in. */
     struct analysis_observer *observer;
     const struct tool_recording *recording;
     uint64_t used;             /* of all series */
@@ -171,22 +170,23 @@ void analysis_add(struct run *run, const struct tool_recording_event *event);
 
 void analysis_end(struct run *run);
 
-/* The live block of the address; for an observer also the one whose end it sees.  NULL: none. */
+/* Returns the live block at the address; NULL if there is none. An observer that sees the end of a
+ * block still finds the block. */
 struct block *analysis_block(const struct run *run, uint64_t address);
 
 /* Returns the series of the event's device and kind of memory; NULL if there is none yet. */
 struct series *analysis_series(const struct run *run, const struct tool_recording_event *event);
 
-/* Return the number of a frame by its text, and that of a call site by the numbers of its frames,
- * innermost first.  The call site without frames has the number 0. */
+/* Return the number of a frame, given its text, and of a call site, given the numbers of its
+ * frames, innermost first. The call site without frames has the number 0. */
 uint32_t analysis_frame(struct analysis *analysis, const char *frame);
 uint32_t analysis_site(struct analysis *analysis, const uint32_t *frames, size_t count);
 
 /* ---- questions ---- */
 
-/* The sums of the blocks that one call site has allocated.  If only a sample of the blocks has call
- * sites, each of these blocks counts several times, for others of its size, and site 0 gets what
- * then remains of all blocks. */
+/* The sums of the blocks that one call site has allocated. If only a sample of the blocks has call
+ * sites, each of these counts several times, for others of its size, and site 0 gets the remaining
+ * blocks. */
 struct site_sum {
     uint32_t site;
     struct rs_block_sum peak;  /* live at the series' peak */
@@ -194,7 +194,7 @@ struct site_sum {
     struct rs_block_sum end;   /* live at the end */
     uint64_t life_ns;          /* the lifetimes of the freed blocks, added up */
     uint32_t occurrences; /* for analysis_survivors: in how many occurrences they were allocated */
-    size_t latest;        /* the latest occurrence that was counted, plus 1 */
+    size_t latest;        /* for analysis_survivors: the latest of these occurrences, plus 1 */
 };
 
 /* Returns the sums of all sites that allocated blocks of the series; those with the most bytes at
@@ -205,15 +205,15 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
  * caller frees the list. */
 const struct block **analysis_peak_blocks(const struct run *run, uint32_t series, size_t *count);
 
-/* Returns for each site, in `total`, the blocks that a phase leaves behind, of all series: those
- * that were allocated in an occurrence other than the first (which warms up) and the last, and were
- * live when the last one ended.  With fewer than three occurrences there are none.  Sites are
- * sorted by bytes times `occurrences`, the largest first.  The caller frees them. */
+/* Returns for each site, in `total`, the blocks of all series that a phase leaves behind: those
+ * that were allocated in any occurrence but the first (which warms up) and the last, and were live
+ * when the last one ended. With fewer than three occurrences there are none. Sites are sorted by
+ * bytes times `occurrences`, the largest first. The caller frees them. */
 struct site_sum *analysis_survivors(const struct run *run, const struct phase *phase,
                                     size_t *count);
 
-/* By how many bytes the memory in use grew per occurrence, from the end of the second one to the
- * end of the last; 0 with fewer than three. */
+/* Returns by how many bytes the used memory grew per occurrence, from the end of the second one to
+ * the end of the last; 0 with fewer than three. */
 int64_t phase_growth(const struct phase *phase);
 
 /* Blocks are counted by the power of two of their size in bytes and of their lifetime in ns. Larger

@@ -11,19 +11,19 @@
 #include <string.h>
 
 enum {
-    FRAMES_MAX = 128,               /* of a call site; outer ones are left out */
-    EVENTS_BETWEEN_SHOWS = 1 << 16, /* of the progress */
+    FRAMES_MAX = 128,               /* the most frames of a call site; outer ones are left out */
+    EVENTS_BETWEEN_SHOWS = 1 << 16, /* events between two calls of progress_show */
 };
 
 struct input {
     struct analysis *analysis;
     struct run *run;
     struct tool_recording *recording;
-    struct rs_hash_table sites; /* number in the analysis, by that in the recording; both plus 1 */
+    struct rs_hash_table sites; /* number in the analysis by number in the recording; both plus 1 */
 };
 
-/* Returns the number of a frame, such as "_ZN3fooEv+0x1c (libfoo.so+0x52)", with the name of a C++
- * function as in its source. */
+/* Returns the number of a frame, such as "_ZN3fooEv+0x1c (libfoo.so+0x52)". The name of a C++
+ * function is demangled first. */
 static uint32_t frame_of(struct input *input, const char *text)
 {
     const char *offset = strchr(text, '+');
@@ -38,10 +38,10 @@ static uint32_t frame_of(struct input *input, const char *text)
     return number;
 }
 
-/* Returns the number in the analysis of a recording's call site.  A recording has Python's lines
- * before the frames of C, both innermost first.  Here the frames of C that the innermost line
- * called come first, then the lines; the interpreter's frames, and those outside of it, are left
- * out if there are lines. */
+/* Returns the number in the analysis of a recording's call site. A recording has Python's lines
+ * before the frames of C, both innermost first. Here the frames of C that the innermost line called
+ * come first, then the lines. If there are lines, the interpreter's own frames, and the frames
+ * outside of it, are left out. */
 static uint32_t site_of(struct input *input, uint32_t site)
 {
     struct tool_recording_frame frames[FRAMES_MAX];

@@ -39,10 +39,10 @@ bool output_is_input(const char *output, char *const *files)
 }
 
 /* Stores where the symbolic links at `path` lead, so that the links stay when the file is replaced.
- * Returns 0 or an errno: EACCES if one of the links belongs to another user than this one and root,
- * or a FIFO at the end does.  In a folder like /tmp another user may have made a link to a file of
- * this user's.  The kernel may refuse to open such links (fs.protected_symlinks), but not to read
- * them. */
+ * Returns 0 or an errno: EACCES if a link, or a FIFO to which they lead, belongs neither to this
+ * user nor to root. In a folder like /tmp another user may have made a link to a file of this
+ * user's. The kernel may refuse to open such links (fs.protected_symlinks), but not to read them.
+ */
 static int resolve(const char *path, char at[PATH_MAX])
 {
     char target[PATH_MAX], whole[2 * PATH_MAX];
@@ -56,7 +56,7 @@ static int resolve(const char *path, char at[PATH_MAX])
         if ((S_ISLNK(status.st_mode) || S_ISFIFO(status.st_mode)) && !is_trusted)
             return EACCES;
         if (length < 0)
-            return 0; /* it is no link */
+            return 0; /* `at` is no link */
         snprintf(whole, sizeof(whole), "%.*s%.*s",
                  *target == '/' ? 0 : (int)(rs_file_base_name(at) - at), at, (int)length, target);
         if (snprintf(at, PATH_MAX, "%s", whole) >= PATH_MAX)
@@ -64,12 +64,12 @@ static int resolve(const char *path, char at[PATH_MAX])
     }
     if (stat(path, &status) != 0) /* if the last link leads to nothing, the file is made there */
         return errno == ENOENT ? 0 : errno;
-    (void)snprintf(at, PATH_MAX, "%s", path); /* it has no path, as a pipe */
+    (void)snprintf(at, PATH_MAX, "%s", path); /* the file has no other path; it may be a pipe */
     return 0;
 }
 
-/* Opens a new file beside `path`, which takes its place when it is complete; or `path` itself,
- * where that is no regular file: `beside` is then empty. */
+/* Opens a new file, `beside`, which is renamed to `path` when it is complete. If `path` exists and
+ * is no regular file, opens it instead, and `beside` is empty. */
 static int open_beside(const char *path, char beside[PATH_MAX])
 {
     struct stat status;

@@ -16,14 +16,14 @@ int input_read(struct analysis *analysis, char *const *files);
 
 /* ---- files to write ---- */
 
-/* All of a file is made in memory first. */
+/* A file whose contents are made in memory first. */
 struct output {
     FILE *to;
     char *bytes; /* the caller of output_end frees them */
     size_t length;
 };
 
-/* Both end the command where there is no memory. */
+/* Open and close `to`, a stream to memory. Both end the command when out of memory. */
 void output_begin(struct output *output);
 void output_end(struct output *output);
 
@@ -35,8 +35,8 @@ bool output_write(struct output *output, const char *path);
  * same text. */
 bool output_is_same(const char *one, const char *other);
 
-/* True, after a line, if `output` (NULL: none) is one of the files to read, which writing would
- * replace. */
+/* True, after a line, if `output` (NULL: none) is one of the files to read: writing would replace
+ * that file. */
 bool output_is_input(const char *output, char *const *files);
 
 /* Write the page, a plot in SVG, and a summary of at most 80 columns.  page_write and plot_write
@@ -45,13 +45,13 @@ void page_write(FILE *to, struct analysis *analysis);
 void plot_write(FILE *to, struct analysis *analysis);
 void summary_write(FILE *to, struct analysis *analysis);
 
-/* The text of which the page is made (page.html, with others in their places). */
+/* page.html with page.css, plots.js and page.js inserted. */
 extern const char page_html[];
 extern const size_t page_html_length;
 
 /* Writes a text, with the characters escaped that have a meaning in JSON (is_json) or SVG, and `?`
- * for each that a terminal would not show as text.  Writes no more characters once `most` bytes of
- * the text are used, and returns the rest. */
+ * for each that a terminal would not show as text. Stops after `most` bytes of the text, and
+ * returns the rest. */
 const char *put_escaped(FILE *to, const char *text, size_t most, bool is_json);
 
 /* ---- for people ---- */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the page of `rmmshim report`: page.html, which the build has filled with page.css,
- * plots.js and page.js, with the JSON document inserted.  The comment at the beginning of page.js
+ * plots.js and page.js, with the JSON document inserted. The comment at the beginning of page.js
  * describes the document.
  *
- * The document is in an HTML element.  Programs chose the texts in it, and none of these may end
- * the element or begin another one. */
+ * The document is in an HTML element. Programs chose the texts in it, so these are escaped: none
+ * may end the element or begin another one. */
 #include "base/check.h"
 #include "tool/report/outputs.h"
 #include "tool/tool.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 
 enum {
-    BUCKETS_TOGETHER = 100000, /* of all timelines: 5 MB */
-    BUCKETS_LEAST = 256,       /* of each */
+    BUCKETS_TOGETHER = 100000, /* the most buckets of all timelines together: 5 MB */
+    BUCKETS_LEAST = 256,       /* the least for each timeline */
     SITES_TOGETHER = 20000,
     SITES_LEAST = 50,
     SPANS_TOGETHER = 100000,
@@ -27,17 +27,17 @@ enum {
     SURVIVORS_MAX = 50,
     INCIDENTS_MAX = 200,
     FRAMES_MAX = 64,          /* of a site */
-    FRAMES_TOGETHER = 500000, /* of all sites; beyond that, each has its innermost one */
+    FRAMES_TOGETHER = 500000, /* of all sites; each further site has only its innermost one */
     TEXT_MAX = 400,           /* bytes of a frame */
-    TEXT_TOGETHER = 6 << 20,  /* of all frames; the others have no text */
+    TEXT_TOGETHER = 6 << 20,  /* bytes of all frames; the further ones have no text */
 };
 
 /* ---- JSON ---- */
 
-/* The sites, or the frames, that are in the document. */
+/* The sites, or the frames, that the document has. */
 struct shown {
-    uint32_t *numbers; /* in the document, plus 1; 0: not there yet */
-    uint32_t *list;    /* in order */
+    uint32_t *numbers; /* the number in the document, plus 1; 0: not there yet */
+    uint32_t *list;    /* the sites or frames, by their numbers in the document */
     uint32_t count;
 };
 
@@ -102,7 +102,7 @@ static void put_text(struct json *json, const char *name, const char *text)
 
 /* ---- call sites ---- */
 
-/* Returns the number in the document, which the first call for each one assigns. */
+/* Returns the number in the document. The first call for each site or frame assigns it. */
 static uint32_t number_in(struct shown *shown, uint32_t one)
 {
     if (!shown->numbers[one]) {
@@ -205,8 +205,7 @@ static size_t find_spans(const struct block **blocks, size_t count, uint64_t gap
     return found;
 }
 
-/* Puts the blocks at the peak by address; if there are too many, neighbours are joined to one span.
- */
+/* Puts the blocks at the peak by address. If there are too many, joins neighbours to one span. */
 static void put_spans(struct json *json, const struct run *run, uint32_t series, size_t most)
 {
     size_t count, found;
@@ -282,8 +281,8 @@ static void put_survivors(struct json *json, const struct run *run, const struct
     free(survivors);
 }
 
-/* Puts the occurrences; if there are too many, some at even distances, with the first and the last
- * one. */
+/* Puts the occurrences. If there are too many, puts some at even distances, with the first and the
+ * last. */
 static void put_occurrences(struct json *json, const struct phase *phase)
 {
     size_t most = rs_max(OCCURRENCES_TOGETHER / json->phase_count, OCCURRENCES_LEAST);

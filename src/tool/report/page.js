@@ -11,7 +11,7 @@
 //       allocations, frees, allocated_bytes
 //       bucket_ns, timeline: [bucket, least used, most used, last used, most held, last held, limit]
 //       site_count, sites: [site, bytes and blocks at the peak, in all, and at the end,
-//         ns that those which were freed lived together]
+//         sum of the lifetimes in ns of those that were freed]
 //       peak_blocks, merged_below, spans: [address, length, used, site]
 //       sizes: [power of two of the size, of the lifetime in ns (63: never freed), blocks, bytes]
 //     phase_count, phases: name, count, growth,
@@ -34,7 +34,7 @@ const everySeries = report.runs.flatMap((run) => run.series.map((series) => (
 // What is drawn anew when the window or the theme changes.
 let charts = [], addressMap, compared;
 
-// With the file, where there are several, as ranks often differ in nothing else.
+// Names a run. With several recordings the name has the file too, since ranks often differ in nothing else.
 function nameOf(run) {
   const file = run.file.split("/").at(-1);
   return (run.program || file) + (run.process ? " [" + run.process + "]" : "") + (run.rank && ", rank " + run.rank) +
@@ -54,27 +54,27 @@ function framesOf(site) {
 // A line of Python: "PATH:LINE in FUNCTION".
 const LINE = /:\d+ in /;
 
-// A frame without offsets, which differ from build to build: "FUNCTION (OBJECT)"; of a path, which is often longer than
-// there is room for, the file's name.
+// Shortens a frame to "FUNCTION (OBJECT)", without offsets, which differ from build to build. A line of Python keeps
+// only the file's name of its path.
 function shortFrame(frame) {
   return (LINE.test(frame) ? frame.replace(/^.*\/(?=[^/]*:\d+ in )/, "") : frame).replace(/\+0x[0-9a-f]+/g, "");
 }
 
-// In a program in Python the innermost frames are the framework's allocator, whatever the program does: so the innermost
-// line comes first.
+// Names a site by its innermost frame. In a program in Python that is the framework's allocator at every site, so the
+// innermost line of Python comes before it.
 function siteText(site) {
   const frames = framesOf(site), line = frames.find((frame) => LINE.test(frame));
   return (line && line !== frames[0] ? shortFrame(line) + ", " : "") + (frames[0] ?? NO_SITE);
 }
 
-// The same text for the same code in two recordings.
+// Returns the same key for the same code in two recordings.
 function siteKey(site) {
   return framesOf(site).map(shortFrame).join("\n");
 }
 
 // ---- parts of the page ----
 
-// Replaces what a section shows but for its heading.
+// Replaces all that a section shows except its heading.
 function fillSection(id, ...children) {
   const place = document.getElementById(id);
   place.replaceChildren(place.querySelector("h2"), ...children);
@@ -92,7 +92,7 @@ function row(...children) {
   return make("div", { class: "row" }, ...children);
 }
 
-// What may be larger than its place: the keyboard scrolls it, too.
+// Puts a child that may be larger than its place in a box that the keyboard scrolls too.
 function scroll(label, child) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, child);
 }
@@ -111,10 +111,10 @@ const timeColumn = (title, value) => ({ title, value, text: (one) => timeText(va
 const textColumn = (title, value) => ({ title, value });
 const siteColumn = (value) => ({ title: "Call site", value: (one) => siteText(value(one)), isCode: true });
 
-// Rows that the titles of the columns sort.
+// A table that is sorted by a click on the title of a column.
 class Table {
   // `columns` are {title, value(row), text(row) or node(row), isNumber, isCode}; `sorted` is the one by which rows are
-  // sorted first (-1: by none).  With `choose`, the last column has a button for it.
+  // sorted first (-1: by none).  With `choose`, the last column is a button that calls it.
   constructor(label, columns, rows, { sorted = 0, choose } = {}) {
     Object.assign(this, { columns, rows, choose, by: sorted, isDown: true, shown: ROWS_SHOWN });
     this.head = make("tr", {}, ...columns.map((column, i) => make("th",
@@ -126,7 +126,7 @@ class Table {
     this.fill();
   }
 
-  // Numbers begin with the largest, texts with the first; the same column again turns the order round.
+  // Sorts by a column: numbers from the largest, texts from the first. A second click reverses the order.
   sort(column) {
     this.isDown = this.by === column ? !this.isDown : Boolean(this.columns[column].isNumber);
     this.by = column;
@@ -215,7 +215,7 @@ function lineOf({ run, series }, offset = 0) {
   return { series, offset, end: run.end_ns };
 }
 
-// Each recording begins at its own 0, or by the clock, all of them at the first one's.
+// Shows memory over time. Each recording begins at 0, or with isByClock as much later as it began after the first.
 function showTime(isByClock = false) {
   const began = Math.min(...report.runs.map((run) => run.begun_ms));
   const offset = (run) => isByClock ? (run.begun_ms - began) * 1e6 : 0;
@@ -348,7 +348,7 @@ function endedOf(phase) {
   return phase.occurrences.filter((one) => one[1] !== null);
 }
 
-// What was in use at the end of each occurrence, as a small line.
+// Draws the bytes in use at the end of each occurrence as a small line.
 function spark(phase) {
   const element = (name) => document.createElementNS("http://www.w3.org/2000/svg", name);
   const values = endedOf(phase).map((one) => one[3]), most = Math.max(1, ...values);
@@ -452,7 +452,7 @@ function pick(label, chosen, action) {
     ...everySeries.map((one, i) => make("option", { value: i, selected: i === chosen }, one.name))));
 }
 
-// The same memory of another recording, else any other one.
+// Returns the number of the series for the same memory in another recording, else of any other series.
 function counterpart(a) {
   const { run, series } = everySeries[a];
   const found = everySeries.findIndex((one) => one.run !== run && kindOf(one.series) === kindOf(series));

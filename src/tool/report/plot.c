@@ -8,14 +8,14 @@
 enum {
     WIDTH = 960,
     PANEL_HEIGHT = 200,
-    TITLE_HEIGHT = 28, /* of a panel, above its plot */
+    TITLE_HEIGHT = 28, /* the height of a panel's title, above the plot */
     AXIS_HEIGHT = 22,
     LEFT = 90,
     RIGHT = 20,
     PLOT_WIDTH = WIDTH - LEFT - RIGHT,
     PLOT_HEIGHT = PANEL_HEIGHT - TITLE_HEIGHT - AXIS_HEIGHT,
     PANELS_MAX = 64,
-    LINES_MAX = 6, /* of a grid, beside that at 0 */
+    LINES_MAX = 6, /* the most lines of a grid, without the one at 0 */
     LAST_WIDTH =
         12, /* a centred text that is nearer to the right edge than this would be cut off */
 };
@@ -31,7 +31,7 @@ static const char head[] =
     ".grid{stroke:#444}.used{fill:#77aadd}.held{stroke:#ee8866}}\n"
     "</style>\n";
 
-/* In the first line, beside the title of the first panel. */
+/* Stands in the first line, beside the title of the first panel. */
 static const char legend[] =
     "<rect class=\"used\" x=\"746\" y=\"8\" width=\"16\" height=\"10\"/>"
     "<text x=\"768\" y=\"18\">used</text>"
@@ -67,7 +67,7 @@ static double decimal_step(double span, double unit)
                 return factors[i] * unit;
 }
 
-/* Returns a step whose multiples have short texts: with a step of 20 s, one would be 1.33 min. */
+/* Returns a step whose multiples have short texts, unlike those of 20 s: 80 s is 1.33 min. */
 static double time_step(double ns)
 {
     return decimal_step(ns, ns <= 60e9 ? 1 : ns <= 3600e9 ? 30e9 : ns <= 10800e9 ? 1800e9 : 3600e9);
@@ -102,7 +102,7 @@ static void put_axes(FILE *to, const struct scale *scale)
     }
 }
 
-/* Each bucket reaches up to its greatest value; up to the next one its last value holds. */
+/* Draws a curve: up to each bucket's greatest value, then along its last value to the next one. */
 static void put_levels(FILE *to, const struct scale *scale, const struct timeline *timeline,
                        bool is_held)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plots of the page of `rmmshim report`: memory over time, a flame graph, and a map of addresses.
 //
-// Texts of the document are data of others: they become text nodes and attributes, never HTML.
+// Programs chose the texts of the document: they become text nodes and attributes, never HTML.
 "use strict";
 
 // ---- elements ----
 
-// Makes an element: attributes, of which on<event> are listeners, and children, which are nodes or texts.
+// Makes an element. Attributes named on<event> are listeners; children are nodes or texts.
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -28,7 +28,7 @@ function bytesText(bytes) {
   return (bytes < 0 ? "\u2212" : "") + value.toFixed(digits) + " " + BYTE_UNITS[unit];
 }
 
-// With so many digits, which a long zoomed axis needs.
+// Writes a duration. The axis of a long recording that is zoomed needs more digits than other places.
 function timeText(ns, digits = 4) {
   for (const [size, unit] of [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"]])
     if (ns >= size) return (ns / size).toPrecision(digits).replace(/\.?0+$/, "") + " " + unit;
@@ -39,7 +39,7 @@ function countText(count) {
   return count.toLocaleString("en");
 }
 
-// What a CSS variable is now: it depends on the theme.
+// The present value of a CSS variable, which depends on the theme.
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
@@ -51,7 +51,7 @@ function hueOf(text) {
   return (hash >>> 0) % 360;
 }
 
-// Fits a canvas to its place; returns what draws on it, in CSS pixels.
+// Fits a canvas to its place. Returns its context, and its size in CSS pixels.
 function prepare(canvas, height) {
   const width = Math.max(canvas.parentElement.clientWidth, 100), ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
@@ -77,7 +77,7 @@ function niceStep(span, most, base = 10) {
 const PLOT = { left: 84, right: 12, top: 8, bottom: 24, height: 210 };
 const MAP = { left: 116, row: 18 };
 
-// What all charts show of the time: they are zoomed together.
+// The part of the time that all charts show. They are zoomed together.
 class View {
   constructor(end) {
     this.end = Math.max(end, 1);
@@ -108,7 +108,7 @@ class View {
     this.show(0, this.end);
   }
 
-  // Takes a key that zooms; true where it was one.
+  // Handles a key. True if it is one that zooms or moves.
   key(key) {
     const actions = {
       "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), "0": () => this.all(),
@@ -175,7 +175,7 @@ class Chart {
     return Math.min(Math.max(x / this.width, 0), 1);
   }
 
-  // The amounts at a time: those of the last bucket before it.
+  // The amounts at a time: the bucket there, or what holds after the bucket before it.
   at(line, ns) {
     const rows = line.series.timeline, index = Math.floor((ns - line.offset) / line.series.bucket_ns);
     let low = 0, high = rows.length;
@@ -216,7 +216,7 @@ class Chart {
     return timeline.slice(Math.max(first - 1, 0), end);
   }
 
-  // Draws steps through a row's greatest value (or another column) and what holds after it.
+  // Draws steps: each row's value in `column`, then its value in `after` up to the next row.
   path(context, line, rows, column, after, isClosed) {
     const bottom = this.y(0), end = Math.min(this.x(line.offset + line.end), this.x(this.view.to));
     const at = (bucket) => Math.max(this.x(line.offset + bucket * line.series.bucket_ns), PLOT.left - 2);
@@ -456,7 +456,7 @@ class Flame {
 
 // ---- a map of addresses ----
 
-// Ranges of addresses, in rows of so many bytes each; behind a large gap a new range begins.
+// Draws ranges of addresses, in rows of rowBytes each. A new range begins after a large gap.
 class AddressMap {
   // `spans` are [address, length, used bytes, site].
   constructor(spans, describe, keyOf) {
@@ -490,7 +490,7 @@ class AddressMap {
     return ranges;
   }
 
-  // Free bytes between blocks, in ranges: what fragmentation costs at most.
+  // The free bytes between blocks of the same range: the most that fragmentation can cost.
   gaps() {
     const begins = new Set(this.ranges.map((range) => range.begin));
     let end = Infinity, bytes = 0, largest = 0, count = 0;
@@ -555,7 +555,7 @@ class AddressMap {
     });
   }
 
-  // The part of each row that lies between two addresses.
+  // Calls `put` for the part of each row that lies between two addresses.
   pieces(range, begin, end, put) {
     for (let at = begin; at < end;) {
       const row = Math.floor((at - range.begin) / this.rowBytes);

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* True where the block was live at its series' peak. */
+/* True when the block was live at the peak of its series. */
 static bool block_is_at_peak(const struct run *run, const struct block *block)
 {
     uint64_t peak = run->series[block->series].peak_event;
@@ -27,7 +27,7 @@ static uint64_t weight_of(const struct run *run, const struct block *block)
                : 1;
 }
 
-/* Adds a block `weight` times.  The weight may be negative: sums are modulo 2^64. */
+/* Adds a block `weight` times. For site 0 the weight may be negative: sums are modulo 2^64. */
 static void add_to_site(struct site_sum *sum, const struct run *run, const struct block *block,
                         uint64_t weight)
 {
@@ -63,7 +63,7 @@ static int by_peak(const void *one, const void *other)
     return (a->site > b->site) - (a->site < b->site);
 }
 
-/* A sum for each site of the run's blocks. */
+/* Makes an empty sum for each site of the run's blocks. */
 static struct site_sum *begin_sums(const struct run *run, size_t *count)
 {
     struct site_sum *sums;
@@ -103,7 +103,7 @@ struct site_sum *analysis_sites(const struct run *run, uint32_t series, size_t *
         add_to_site(&sums[block->site], run, block, weight);
         add_to_site(&sums[0], run, block, 1 - weight);
     }
-    /* The blocks of a sample may stand for more than there is. */
+    /* The sampled blocks may stand for more blocks than there are. */
     keep_above_0(&sums[0].peak);
     keep_above_0(&sums[0].total);
     keep_above_0(&sums[0].end);
@@ -157,7 +157,7 @@ int64_t phase_growth(const struct phase *phase)
            (int64_t)(count - 2);
 }
 
-/* What is left behind time after time is more of a leak than as much that is left once. */
+/* Bytes left behind in many occurrences are more of a leak than as many left in one. */
 static int by_weight(const void *one, const void *other)
 {
     const struct site_sum *a = one, *b = other;
@@ -169,13 +169,13 @@ static int by_weight(const void *one, const void *other)
     return (a->site > b->site) - (a->site < b->site);
 }
 
-/* Blocks are in the order in which they begin, as occurrences are. */
+/* Adds the blocks left behind. Blocks and occurrences are both in the order in which they begin. */
 static void add_survivors(struct site_sum *survivors, const struct run *run,
                           const struct phase *phase)
 {
     size_t count = ended(phase);
     uint64_t last_end = phase->occurrences[count - 1].end_event;
-    size_t at = 0; /* how many occurrences have begun before the block */
+    size_t at = 0; /* how many occurrences had begun before the block */
 
     for (size_t i = 0; i < run->block_count; i++) {
         const struct block *block = &run->blocks[i];

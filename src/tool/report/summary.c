@@ -71,8 +71,7 @@ static const char *frame_text(const struct analysis *analysis, uint32_t site, si
     return analysis->frames.texts[((const uint32_t *)(const void *)analysis->sites.texts[site])[i]];
 }
 
-/* True for a line of Python, "PATH:LINE in FUNCTION"; a frame of C is "FUNCTION+0x1 (OBJECT+0x2)".
- */
+/* True for a line of Python: "PATH:LINE in FUNCTION". A frame of C: "FUNCTION+0x1 (OBJECT+0x2)". */
 static bool is_line(const char *frame)
 {
     const char *function = strstr(frame, " in ");
@@ -80,9 +79,9 @@ static bool is_line(const char *frame)
     return function && function > frame && function[-1] >= '0' && function[-1] <= '9';
 }
 
-/* The innermost frames of a site, which say most about it; of a program in Python the innermost
- * lines, since below them is the framework's allocator, whatever the program does.  The text lasts
- * until the next call. */
+/* Returns the innermost frames of a site. For a program in Python these are the innermost lines of
+ * Python: the frames below them are the framework's allocator at every site. The text lasts until
+ * the next call. */
 static const char *site_text(const struct analysis *analysis, uint32_t site)
 {
     enum { FRAMES_SHOWN = 2 };
@@ -208,7 +207,7 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
 
 void summary_write(FILE *to, struct analysis *analysis)
 {
-    (void)setlocale(LC_CTYPE, ""); /* how wide characters are */
+    (void)setlocale(LC_CTYPE, ""); /* for the width of characters */
     for (size_t i = 0; i < analysis->run_count; i++)
         put_run(to, analysis, analysis->runs[i]);
 }

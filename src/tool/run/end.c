@@ -47,14 +47,15 @@ static const char *shown_name(const struct summary_process *process, char text[N
 
 /* ---- the report of a process that is gone ---- */
 
-/* True when the file at the report's path is not the one that the process wrote: it may have had
- * another root directory, or other mounts. */
+/* True when the file at the report's path is not the one that the process wrote: the process may
+ * have had another root directory or mounts. */
 static bool is_elsewhere(const struct rs_publication *head, const struct stat *status)
 {
     return status->st_dev != (dev_t)head->file_device || status->st_ino != (ino_t)head->file_inode;
 }
 
-/* True when another process has written to the file since, or the file never was this process's. */
+/* True when the file has contents that are not of this process: another process has written to it
+ * since this process claimed it, or it never was this process's file. */
 static bool is_anothers(const struct rs_publication *head, const struct stat *status)
 {
     return atomic_load(&head->report) == RS_REPORT_NOT_BEGUN && status->st_size > 0 &&
@@ -101,10 +102,10 @@ static bool wants_report(const struct rs_publication *head)
            memchr(head->path, '\0', sizeof(head->path)) != NULL;
 }
 
-/* Writes the report for a process that has not written it itself.  A file that another process
- * holds, or has written since, is left alone; the report then goes to PATH.PID.  The path is in the
- * page, and another user's page could name any file that this user may write: for such a page
- * nothing is written to a path. */
+/* Writes the report for a process that has not written it itself. A file that another process
+ * holds, or has written since, is left alone; the report then goes to PATH.PID. For another user's
+ * page nothing is written to a path: the path is in the page, and could name any file that this
+ * user may write. */
 static void write_left_report(const struct rs_publication *head, const struct publication *of,
                               bool is_anothers)
 {
@@ -155,7 +156,7 @@ static char *copy_text(const struct rs_published_refusal *refusal)
         free(text);
         return NULL;
     }
-    rs_plain_make_lines(text); /* the process may have been any program */
+    rs_plain_make_lines(text); /* any program may have written this text */
     return text;
 }
 
@@ -181,7 +182,7 @@ static void note_unsaid(struct summary_process *process, const struct publicatio
 
 /* ---- what a process did ---- */
 
-/* The stacks of one device follow each other, as rs_gather sorts them. */
+/* Returns a device's entry. The stacks of a device follow each other, as rs_gather sorts them. */
 static struct summary_device *summary_device_of(struct summary_process *process, int number)
 {
     struct summary_device *next = &process->devices[process->device_count];
@@ -233,7 +234,7 @@ static bool add_page_to_process(struct summary_process *process, const struct pu
     return process->devices;
 }
 
-/* The page is read once, for the summary, the report and the advice. */
+/* Reads the page once, for the summary, the report and the advice. */
 void summary_add(struct summary *summary, const struct summary_process *known, bool is_below,
                  const void *file)
 {

@@ -70,7 +70,7 @@ static int open_one_above(int file)
     return rs_job_limit_open(copy, NULL, &jobs[job_count].limit, &jobs[job_count].job, NULL);
 }
 
-/* Opens the jobs of the enclosing `run`s.  False after saying that one cannot be joined. */
+/* Opens the jobs of the enclosing `run`s. False after saying why one of them cannot be joined. */
 static bool have_those_above(void)
 {
     int more, file, failed;
@@ -108,8 +108,8 @@ static bool make_job(struct rs_size limit)
     return true;
 }
 
-/* True when a job above already has this limit, which this process has then inherited, or a smaller
- * one, which then applies; a line tells of a smaller one. */
+/* True when the innermost enclosing job has this limit (then the variable was inherited) or a
+ * smaller one, which then applies. Prints a line if it is smaller. */
 static bool is_held_above(struct rs_size limit)
 {
     char text[RS_SIZE_TEXT_BYTES];
@@ -160,7 +160,7 @@ struct connection {
 struct held {
     struct watched watched; /* a pidfd, if the kernel has them */
     struct held *next;
-    bool is_below; /* a `run` below this one holds it too, and writes its report */
+    bool is_below; /* a `run` below this one holds the page too, and writes its report */
     const void *page;
     uint64_t inode; /* the inode of the page */
     /* known.number is 0 for a process in a PID namespace that cannot be seen from here. */
@@ -178,7 +178,7 @@ static bool is_full; /* a connection waits, and there was no descriptor or memor
 static struct held *all_held;
 static struct summary summary;
 
-/* Adds a descriptor to epoll, or changes it.  Does nothing if there is none. */
+/* Adds a descriptor to epoll, or removes it. Does nothing if there is none. */
 static void watch(int operation, struct watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
@@ -221,7 +221,7 @@ static bool hold_page(const struct ucred *sender, pid_t process, int fd, bool is
         .page = page,
         .inode = inode,
         .known.number = process,
-        /* Whoever made the page may still have it mapped. */
+        /* The user who made the page may still have it mapped. */
         .known.is_anothers =
             sender->uid != geteuid() || fstat(fd, &status) != 0 || status.st_uid != geteuid()};
     held->known.has_ended = process && held->watched.fd < 0 && errno == ESRCH;
@@ -277,7 +277,7 @@ static struct ucred sender_of(int connection)
     return sender;
 }
 
-/* Passes a page to the `run` above, if there is one; -1 counts there as a page that is not held. */
+/* Passes a page to the `run` above, if any. With the fd -1, that `run` counts a page as missed. */
 static void pass_on(pid_t process, int fd)
 {
     if (above)
@@ -306,8 +306,8 @@ static void answer_job_request(int connection, const struct rs_job_request *requ
         pass_on(process, fd);
 }
 
-/* Counts a process that is served by a library of another version.  It may also ask for a limit,
- * and counts once. */
+/* Counts a process that is served by a library of another version. Its request for a limit is not
+ * counted, so that the process counts once. */
 static void miss_other_version(const struct rs_job_request *request)
 {
     if (request->wish == RS_JOB_GIVE_LIMIT)
@@ -322,7 +322,7 @@ static void take_request(int connection)
     struct rs_job_request request;
     int fd, failed = rs_job_receive(connection, &request, sizeof(request), &fd);
 
-    if (failed && failed != -EMFILE) /* without its descriptor, a page is missed */
+    if (failed && failed != -EMFILE) /* -EMFILE: a page without its descriptor is missed */
         return;
     if (memcmp(request.token, token, sizeof(token)) == 0) {
         if (strncmp(request.layout, RS_JOB_LAYOUT, sizeof(request.layout)) == 0)
@@ -370,9 +370,9 @@ static bool accept_one(void)
     return true;
 }
 
-/* Closes the connections that have waited for more than `most_ms` without a request; a request that
- * has just come is still taken.  Processes of the job send it at once, but on a busy machine one
- * may get no processor for seconds; others may connect only to use up descriptors. */
+/* Closes the connections that have waited for more than `most_ms` without a request. A request that
+ * has just come is still taken. Processes of the job send theirs at once, or seconds later on a
+ * busy machine. Other processes may connect only to use up descriptors. */
 static void end_silent_connections(uint64_t most_ms)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -389,7 +389,8 @@ static void end_silent_connections(uint64_t most_ms)
 
 /* ---- the loop ---- */
 
-/* Serves the job for a while.  False when the program's descriptor can be read. */
+/* Waits for events, timeout_ms at most, and handles them. False when the descriptor of `program`
+ * can be read. */
 static bool serve_some(int timeout_ms)
 {
     struct epoll_event some[AT_ONCE];
@@ -499,14 +500,14 @@ void job_watch(void)
     watch(EPOLL_CTL_ADD, &listener);
 }
 
-/* Requests that were sent before are still handled, also those of processes that have ended. */
+/* Requests that have been sent are still handled, also those of processes that have ended. */
 void job_end(void)
 {
     bool any;
 
     watch(EPOLL_CTL_DEL, &program);
     watch(EPOLL_CTL_DEL, &listener);
-    do { /* again when those that were ended have made room for others */
+    do { /* again when the connections that ended here have made room for waiting ones */
         while (accept_one())
             continue;
         any = connections;

@@ -56,9 +56,9 @@ bool run_is_set(const char *name)
     return value && *value;
 }
 
-/* Called when all options were taken.  If frameworks' pools were switched off, gives pinned memory
- * a pool, unless a setting describes its stack: CuPy's copies go through pinned memory, and its
- * pinned pool was switched off too. */
+/* Called when all options were taken. If frameworks' pools were switched off, gives pinned memory a
+ * pool, unless a setting describes its stack. CuPy copies through pinned memory, and has no pinned
+ * pool of its own now. */
 static bool settle_framework_pools(void)
 {
     return !is_off || run_is_set("RMM_PINNED_POOL_SIZE") || run_is_set("RMM_PINNED_RESOURCE") ||
@@ -75,7 +75,7 @@ static bool set_framework_pools(struct run_options *options, const char *value)
     return strcmp(value, "on") == 0;
 }
 
-/* ---- options of its own ---- */
+/* ---- options of `run` itself ---- */
 
 static bool set_fail_over(struct run_options *options, const char *value)
 {
@@ -106,8 +106,8 @@ static const struct own_option {
     const char *name, *value, *help;
     /* The function that takes the value; NULL: the value is stored in `member`. */
     bool (*set)(struct run_options *options, const char *value);
-    size_t member; /* the offset of the member that gets the text of the value, or, for a switch,
-                      the value true */
+    size_t member; /* the offset of the member that is set: to the text of the value; for a switch,
+                      to true */
 } own_options[] = {
     {"--profile", "NAME|FILE",
      "read settings from a profile or a file; options and environment variables take precedence "
@@ -164,7 +164,7 @@ static bool take_own(const struct own_option *option, char ***arguments,
 /* The parts of "--pool-size-1=4GiB". */
 struct given_option {
     const struct rs_variable *variable;
-    /* The end of the variable's name: "_1", or "" for all devices. */
+    /* The end of the variable's name: "_1" for device 1, or "" for all devices. */
     char device[DEVICE_TEXT_BYTES];
     const char *value; /* after '=', or NULL */
 };
@@ -246,9 +246,9 @@ static bool is_yes_or_no(const struct rs_variable *variable, const char *word)
                            &nobody, &value);
 }
 
-/* True when the word after a switch is its value: 0, 1 or an empty word, or, if more words follow
- * it, any other valid value.  (A valid value such as `true` that is the last word is taken as the
- * program of that name.)  Any other word is the program, or the next option. */
+/* True when the word after a switch is its value and not the program or the next option. 0, 1 and
+ * an empty word always are its value. Any other valid value is if more words follow it: as the last
+ * word, `true` is taken as the program of that name. */
 static bool is_switch_value(const struct rs_variable *variable, char *const *word)
 {
     if (!*word)

@@ -47,9 +47,9 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
-/* Blocks these signals, and returns a signalfd for them, or -1.  Also raises the limit of open
- * files.  Only the first call changes anything, so that each program of --find-min inherits the
- * same. */
+/* Blocks the signals of signals_to_pass, and returns a signalfd for them, or -1. Also raises the
+ * limit of open files. Only the first call changes anything, so that each program of --find-min
+ * inherits the same. */
 static int begin_to_catch(struct inherited *inherited)
 {
     static int caught = -1;
@@ -168,9 +168,9 @@ static void stop_too(pid_t program, int stop)
     (void)kill(program, SIGCONT);
 }
 
-/* True when the program has ended, or no child is left; stores the program's status.  Other
- * children are only reaped: as a subreaper or the first process of a PID namespace this process
- * also gets orphans. */
+/* Reaps all children: as a subreaper or as the first process of a PID namespace, this process also
+ * gets orphans. Stores the program's status. True when the program has ended or no child is left.
+ */
 static bool has_ended(pid_t program, int *status)
 {
     bool ended = false;
@@ -215,7 +215,7 @@ void parent_end_as(const struct parent_result *result)
     if (!WIFSIGNALED(result->status))
         return;
     (void)setrlimit(RLIMIT_CORE, &none);
-    /* The kernel then passes no core to a program that handles cores either. */
+    /* This keeps the kernel from passing a core to a program that handles cores. */
     (void)prctl(PR_SET_DUMPABLE, 0);
     tool_end_by(WTERMSIG(result->status));
 }
@@ -252,8 +252,8 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
 
 /* ---- --find-min ---- */
 
-/* STEP_BYTES is the driver's granularity of large blocks.  The run without a limit uses a limit
- * that is larger than any device, since nothing is counted without a setting. */
+/* STEP_BYTES is the driver's granularity of large blocks. NO_LIMIT_BYTES, the limit of the run
+ * without a limit, is larger than any device; without a setting nothing would be counted. */
 enum { STEP_BYTES = 2 << 20, PERCENT = 100, RAISES_MAX = 8 };
 #define NO_LIMIT_BYTES ((size_t)1 << 46)
 
@@ -329,9 +329,9 @@ static struct summary_device highest_peaks(const struct summary *summary)
     return most;
 }
 
-/* If a pool's initial size is more than the program ever uses, has the pool begin empty in the runs
- * with a limit: a limit below the initial size is a bad setting, so the search would only find that
- * size.  Returns false after saying why a variable could not be set. */
+/* Makes pools whose initial size is more than the program ever uses begin empty in the runs with a
+ * limit. A limit below an initial size is a bad setting, so the search would only find that size.
+ * Returns false after saying why a variable could not be set. */
 static bool empty_pools(struct search *search, const struct summary_device *most)
 {
     static const char *const pools[] = {"RMM_POOL_SIZE", "RMM_MANAGED_POOL_SIZE"};

@@ -81,8 +81,9 @@ void parent_end_as(const struct parent_result *result);
  * saying why. */
 int parent_become(char **program);
 
-/* ---- processes that use CUDA and whose page is not held, found in /proc.  After the first seconds
- * they are looked for at most once a second, so a short-lived one may not be seen ---- */
+/* ---- processes that use CUDA, found in /proc, whose page (the memory in which a process publishes
+ * its counters) is not held. After the first seconds they are looked for at most once a second, so
+ * a short-lived one may not be seen ---- */
 
 enum { UNSERVED_PROGRAM_BYTES = 32 };
 
@@ -90,8 +91,7 @@ enum unserved_reason {
     UNSERVED_STATIC,     /* no dynamic linker is mapped */
     UNSERVED_NO_PRELOAD, /* the library is not mapped */
     UNSERVED_NO_CALL,    /* the library is mapped, and no allocation has come to it */
-    UNSERVED_BEHIND, /* as UNSERVED_NO_CALL, because LD_PRELOAD names the driver before the library
-                      */
+    UNSERVED_BEHIND,     /* as UNSERVED_NO_CALL, and LD_PRELOAD names the driver first */
     UNSERVED_NOT_HELD, /* the process has a page of its own, which it did not send to this `run` */
 };
 
@@ -103,17 +103,17 @@ struct unserved {
     char script[IDENTITY_SCRIPT_BYTES]; /* the script that an interpreter runs; empty: none */
 };
 
-/* Looks for such processes when it is time, and returns the nanoseconds until the next time.
- * `is_held` tells whether a page of this process, or the page with this inode, is held (0: only the
- * process counts).  All functions here are called by one thread at a time. */
+/* Looks for unserved processes when it is time, and returns the nanoseconds until the next time.
+ * `is_held` tells whether a page of the process, or the page with this inode, is held; with the
+ * inode 0 only the process counts. The functions here are called by one thread at a time. */
 uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 
-/* Called when a page of the process is held: forgets it, if it was seen with UNSERVED_NO_CALL or
- * one of the later reasons, which are no longer true. */
+/* Called when a page of the process is held. Forgets the process if it was seen with
+ * UNSERVED_NO_CALL or a later reason, since that reason no longer holds. */
 void unserved_forget(int number);
 
-/* Returns the processes that were seen, and forgets them; NULL without memory.  Those with the
- * library are left out if they were seen only once.  The caller frees the list. */
+/* Returns the processes that were seen, and forgets them; NULL without memory. A process with the
+ * library that was seen only once is left out. The caller frees the list. */
 struct unserved *unserved_take(size_t *count);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
@@ -124,8 +124,8 @@ struct summary_device {
     int device;
     uint64_t used_peak_bytes;    /* the most that the program had allocated of each kind of memory,
                                     added up, without pinned memory */
-    uint64_t held_peak_bytes;    /* the most that was taken from the driver for it */
-    uint64_t spilled_peak_bytes; /* the most of its memory that did not fit on the device; also
+    uint64_t held_peak_bytes;    /* the most that was taken from the driver for the process */
+    uint64_t spilled_peak_bytes; /* the most memory that did not fit on the device, of each kind,
                                     added up */
     uint64_t limit_bytes;        /* the process's own limit, not its job's; 0: none */
     uint64_t total_bytes;        /* the device's memory; 0: not known */
@@ -139,8 +139,7 @@ struct summary_device {
 struct summary_process {
     int number;
     bool has_ended;
-    bool is_anothers; /* it belongs, or belonged when it was held, to another user than this command
-                       */
+    bool is_anothers; /* the process, or its page, belongs to another user than this command */
     char program[RS_PUBLISHED_PROGRAM_BYTES];
     char script[IDENTITY_SCRIPT_BYTES]; /* empty: the program is no interpreter */
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: not known */
@@ -155,7 +154,7 @@ struct summary_process {
 };
 
 struct summary {
-    struct summary_process *processes; /* in the order in which they ended */
+    struct summary_process *processes; /* as they were added; run_end sorts them */
     size_t count;
     struct unserved *unserved; /* processes that used CUDA without the library */
     size_t unserved_count;
@@ -179,9 +178,9 @@ void summary_clear(struct summary *summary);
  * ---- */
 
 /* Makes the memory file of a job's limit (shared/job_limit.h) if RMM_LIMIT_JOB asks for one and
- * RMM_JOB names no file.  If a job above has a smaller limit, that one holds, and a line says so.
- * `becomes`: this process is about to become the program, and cannot hold a file.  False after
- * saying what is wrong. */
+ * RMM_JOB names no file. If the job of an enclosing `run` has a smaller limit, that limit applies,
+ * and a line says so. `becomes`: this process is about to become the program, and cannot hold a
+ * file. False after saying what is wrong. */
 bool limit_job_begin(bool becomes);
 
 /* Makes the job and puts it into the environment.  If that fails, a line says so; the program still

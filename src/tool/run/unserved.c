@@ -20,8 +20,8 @@ enum {
     FIRST_NS = 50 * 1000 * 1000,     /* the first time between two looks; it doubles */
     LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
     COST_DIVISOR = 20,               /* looking takes at most a twentieth of the time */
-    /* A process that has the library counts only if it was seen at least this often: the first time
-     * it may be between the making of its context and its first allocation. */
+    /* A process that has the library counts only if it was seen at least this often. When it is
+     * seen once, it may have made its context and not yet its first allocation. */
     SURE_TIMES = 2,
     LIST_MAX = 256, /* the most processes that are remembered */
 };
@@ -114,15 +114,14 @@ static bool is_of_job(const struct row *rows, size_t count, const struct row *ro
 
 struct use {
     bool can_read, has_libcuda, has_library, has_linker; /* as its maps show */
-    bool has_context; /* as its maps show, too: a CUDA context maps the device file of managed
-                         memory, which cuInit and NVML only open (driver 580) */
+    bool has_context; /* also by its maps: a CUDA context maps the device file of managed memory;
+                         cuInit and NVML only open that file (driver 580) */
     uint64_t page;    /* the inode of its own page, or 0.  A page that a forked child inherited does
                          not count; CUDA does not work in that child */
 };
 
-/* Reads what the process has mapped.  If the process ends or becomes another program meanwhile, the
- * list ends early and lacks libraries.  So it is only used if it has the line of the stack, which
- * is one of the last. */
+/* Reads what the process has mapped. The list ends early if the process ends or becomes another
+ * program meanwhile, so it is used only if it has the line of the stack, one of the last. */
 static void read_loaded(const char *directory, struct use *use)
 {
     struct process_mapping mapping = {.line = NULL};
@@ -133,7 +132,7 @@ static void read_loaded(const char *directory, struct use *use)
         use->can_read |= strcmp(name, "[stack]") == 0;
         use->has_libcuda |= strstr(name, "/libcuda.so") != NULL;
         use->has_library |= strstr(name, "/librmmshim.so") != NULL;
-        /* Seen from outside a container, a file of the container's own /dev has no folder. */
+        /* From outside a container, the path of a file in its own /dev has no folder. */
         use->has_context |= tail && strcmp(tail, "/nvidia-uvm") == 0;
         use->has_linker |= strstr(name, "/ld-") || strstr(name, "/ld.so") || strstr(name, "/ld64");
     }
@@ -185,10 +184,9 @@ static bool is_behind_driver(const char *directory)
     return is_behind;
 }
 
-/* True for a process that uses CUDA, that RMM_ONLY does not exclude, and whose page is not held;
- * *reason: why.  A process without the library counts once libcuda or a CUDA context is there; one
- * with the library only once it has a context, since the program may have linked libcuda and not
- * use it. */
+/* True for a process that uses CUDA, that RMM_ONLY does not exclude, and whose page is not held.
+ * Stores why in *reason. With the library, a process counts only once it has a CUDA context, since
+ * a program may link libcuda and not use it; without it, having libcuda suffices. */
 static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_inode),
                         enum unserved_reason *reason)
 {
@@ -210,8 +208,8 @@ static bool is_unserved(int number, bool (*is_held)(int number, uint64_t page_in
 
 /* ---- the list ---- */
 
-/* Notes a process.  Its name is read each time, since it may have become another program.  A script
- * that is known stays known when the process has ended. */
+/* Notes a process. Its name is read each time, since it may have become another program. The script
+ * is kept if it can no longer be read. */
 static void note_unserved(const struct row *row, enum unserved_reason reason)
 {
     char script[IDENTITY_SCRIPT_BYTES];

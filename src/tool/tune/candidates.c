@@ -11,9 +11,9 @@
 
 enum { UNIT_BYTES = 2 << 20, PERCENT = 100 };
 
-/* The resources that are tried.  `percent`: the initial size as a share of the recording's peak of
- * used bytes; 0: none is added.  None has a maximum size (so `arena` is missing), since the next
- * run of the program may need more than the recorded one. */
+/* The resources that are tried. None has a maximum size (so `arena` is missing), since the next run
+ * of the program may need more than the recorded one. `percent` is the initial size as a share of
+ * the recording's peak of used bytes; 0: no initial size is given. */
 static const struct {
     const char *resource;
     unsigned percent;
@@ -37,8 +37,8 @@ static uint64_t stops_of(const struct tune_candidate *candidate)
     return candidate->result.driver_calls + candidate->result.waits;
 }
 
-/* The initial size of a pool counts against the limit.  Shares of a small peak may round up to the
- * same size. */
+/* Replays tried[number]. Leaves out a pool whose initial size is above the limit, and one that is
+ * equal to the candidate before, since shares of a small peak may round up to the same size. */
 static void add(struct tune_candidates *candidates, size_t number, const struct sequence *sequence,
                 const struct replay_settings *settings)
 {
@@ -72,7 +72,7 @@ static int compare_held(const void *a, const void *b)
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings)
 {
-    uint64_t fewest = UINT64_MAX; /* the fewest stops of those before, which hold no more */
+    uint64_t fewest = UINT64_MAX; /* the fewest stops of earlier candidates, which hold no more */
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(tried); i++) {
         progress_show("replaying", i, RS_ARRAY_LENGTH(tried));
@@ -87,7 +87,7 @@ void tune_replay(struct tune_candidates *candidates, const struct sequence *sequ
     }
 }
 
-/* In the front, the first one holds the least, and the last one has the fewest stops. */
+/* Of the candidates on the front, the first holds the least, and the last has the fewest stops. */
 struct tune_candidate *tune_best(struct tune_candidates *candidates, enum tune_wish wish)
 {
     struct tune_candidate *best = NULL;

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child: becomes the program, as `rmmshim run --exec` does.  It gets no input, and its
- * output is discarded, since it would appear once for each run.  The two words before its name,
+/* In the child: becomes the program, as `rmmshim run --exec` does. The program gets no input; its
+ * output is discarded, since it would appear once for each run. The two words before its name,
  * which were `--run` and the number of runs, are overwritten. */
 static _Noreturn void become(char **program, const char *resource, const char *limit)
 {
@@ -61,8 +61,8 @@ static int run_once(char **program, const char *resource, const char *limit, dou
     return status == 0 ? TOOL_OK : say_failed(status, resource);
 }
 
-/* The times of one round depend alike on what else the machine did then, so the differences within
- * rounds show whether one takes longer than the fastest. */
+/* Finds the fastest finalist and which others take longer. Other work of the machine affects all
+ * runs of one round alike, so the differences within rounds are judged, not the times. */
 static void judge(struct tune_runs *runs)
 {
     double *numbers = tool_grow(NULL, runs->rounds * sizeof(*numbers));
@@ -84,8 +84,8 @@ static void judge(struct tune_runs *runs)
     free(numbers);
 }
 
-/* Each round begins with another finalist, since the first one of a round finds the caches in
- * another state. */
+/* Each round begins with another finalist, since the first run of a round finds other contents in
+ * the caches. */
 int tune_run(struct tune_runs *runs, char **program, const char *limit)
 {
     int code = TOOL_OK;

@@ -14,14 +14,14 @@ enum { TUNE_CANDIDATES_MAX = 16, TUNE_RESOURCE_BYTES = 128, TUNE_FINALISTS_MAX =
 struct tune_candidate {
     char resource[TUNE_RESOURCE_BYTES];
     struct replay_result result;
-    bool serves;   /* it refuses no more than the recording did */
-    bool on_front; /* no other one that serves is as good both in memory held and in driver calls
-                      and waits */
+    bool serves;   /* it refuses no more requests than were refused in the recorded run */
+    bool on_front; /* no other candidate that serves is as good both in memory held and in driver
+                      calls and waits */
 
-    /* only for a finalist, with which the program was run */
-    double *seconds;          /* of each round */
-    struct interval interval; /* of them */
-    bool is_told_apart; /* the 95 % interval of its extra time over the fastest one is above 0 */
+    /* The fields below are set only for a finalist: the program was run with it. */
+    double *seconds;          /* of each run, one in each round */
+    struct interval interval; /* of `seconds` */
+    bool is_told_apart; /* the interval of its extra time over the fastest finalist lies above 0 */
 };
 
 struct tune_candidates {
@@ -32,8 +32,8 @@ struct tune_candidates {
 enum tune_wish { TUNE_FOOTPRINT, TUNE_SPEED, TUNE_LIMIT };
 
 /* Replays the fixed set of candidates, and leaves out those that cannot be made on the device or
- * under the limit.  *candidates is all zero before; the one that holds the least comes first after.
- */
+ * under the limit. *candidates is all zero before. The candidates are sorted by the peak of held
+ * memory, the least first. */
 void tune_replay(struct tune_candidates *candidates, const struct sequence *sequence,
                  const struct replay_settings *settings);
 
