@@ -78,8 +78,7 @@ void load_order_add(struct load_order *order, const char *path); /* copies the p
 void load_order_free(struct load_order *order);
 
 /* Returns the index of the first object whose base name begins with the text; order->count if there
- * is none.
- */
+ * is none. */
 size_t load_order_find(const struct load_order *order, const char *begin);
 
 /* ---- variables with names of functions ----
