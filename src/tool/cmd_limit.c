@@ -102,9 +102,9 @@ static void note_signal(int number)
     interrupted = number;
 }
 
-/* Catches the signals that would end this process while a command is pending.  The process ends
- * after withdrawing the command, which the other process would otherwise carry out at a later call.
- * Ignored signals stay ignored. */
+/* Catches the signals that would end this process while a command is pending, so that it can first
+ * withdraw the command: the served process would otherwise carry it out at a later call.  Ignored
+ * signals stay ignored. */
 static void catch_signals(struct sigaction before[ENDINGS])
 {
     struct sigaction note = {.sa_handler = note_signal};

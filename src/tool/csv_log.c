@@ -22,7 +22,7 @@ static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
 
 /* Reads a row.  The event's time is then the time of day, written HH:MM:SS.ffffff, with a point or
  * a colon before the microseconds.  A null pointer is "(nil)" from some versions of RMM, and 0x0
- * from others; %p reads both.  False if the row is damaged, or its action unknown. */
+ * from others; %p reads both.  Returns false if the row is damaged, or its action unknown. */
 static bool read_row(const char *line, struct tool_recording_event *event)
 {
     unsigned hours, minutes, seconds, microseconds;

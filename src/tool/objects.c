@@ -25,7 +25,7 @@ static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint
 }
 
 /* Reads a text of up to bytes - 1 bytes, and ends it with a zero byte.  The file may end earlier.
- * False if nothing was read. */
+ * Returns false if nothing was read. */
 static bool read_elf_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
 {
     ssize_t got = offset <= INT64_MAX ? pread(elf->fd, to, bytes - 1, (off_t)offset) : -1;

@@ -29,8 +29,8 @@ struct process {
     uint64_t inode;   /* the page's inode, which a later process with that number does not have */
 };
 
-/* Maps a page for reading, and stores its inode.  NULL if the file does not have a page's length,
- * may shrink, or cannot be mapped; the layout is not checked.  The caller unmaps
+/* Maps a page for reading, and stores its inode.  Returns NULL if the file does not have a page's
+ * length, may shrink, or cannot be mapped; the layout is not checked.  The caller unmaps
  * RS_PUBLISHED_BYTES. */
 const void *process_map_page(int fd, uint64_t *inode);
 
@@ -150,7 +150,7 @@ struct publication {
 /* True when the process has had a stack, that is, has taken its first memory. */
 bool publication_has_directory(const void *file);
 
-/* Reads a mapped page.  False if it has no counters yet, or invalid ones.  The caller calls
+/* Reads a mapped page.  Returns false if it has no counters yet, or invalid ones.  The caller calls
  * publication_release in any case. */
 bool publication_read(struct publication *page, const void *file);
 void publication_release(struct publication *page);

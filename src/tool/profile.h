@@ -14,7 +14,7 @@
  * allows.  Returns NULL after printing what is wrong.  The caller frees only the array. */
 char **profile_join(const char *name, char *const *given);
 
-/* Adds the profile's assignments to the environment.  False after printing what is wrong. */
+/* Adds the profile's assignments to the environment, or says what is wrong and returns false. */
 bool profile_enter(const char *name);
 
 /* Returns diagnostics that tool_say prints, and in which a doubtful name of a variable is an error.

@@ -75,7 +75,7 @@ struct script {
     char of_env[PATH_MAX]; /* the path of `started`; empty: not found */
 };
 
-/* Reads the first line of a script.  False when the file names no interpreter. */
+/* Reads the first line of a script.  Returns false when the file names no interpreter. */
 static bool read_shebang(const char *path, struct script *script)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -60,7 +60,7 @@ bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
 bool library_preload(const char *path);
 
 /* Has NVTX pass its calls to the library.  If another tool already gets them, it prints a line and
- * changes nothing.  False after saying why it failed. */
+ * changes nothing.  Returns false after saying why it failed. */
 bool library_inject_nvtx(const char *path);
 
 /* Checks a program, which is searched for as execvp does.  Returns 0, or an exit code after

@@ -30,8 +30,8 @@ struct row {
 
     bool has_rates; /* the row was read at least twice */
     double allocations_per_second, bytes_per_second;
-    uint64_t held[ROW_SAMPLES]; /* earlier values, a ring; the newest is at index (samples - 1) %
-                                   ROW_SAMPLES */
+    uint64_t held[ROW_SAMPLES]; /* a ring of samples of usage.held; the newest is at index
+                                   (samples - 1) % ROW_SAMPLES */
     size_t samples;
     uint64_t counted_at_ns;
 };
