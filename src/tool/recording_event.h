@@ -29,10 +29,9 @@ struct tool_recording_facts {
     uint64_t events;                   /* the number that tool_recording_next returns */
     uint64_t damaged; /* chunks, events and definitions that were left out, as they are damaged */
     uint64_t unknown; /* events of kinds that only a newer version knows, which are left out */
-    uint64_t
-        sample_bytes;     /* one block in so many bytes has a call site; 0: all have one, or none */
-    const char *program;  /* of a log, the name of its file */
-    const char *command;  /* the command line, with a zero byte after each argument but the last */
-    size_t command_bytes; /* 0: not known */
-    const char *rank;     /* the process's rank in its job; "" if it has none */
+    uint64_t sample_bytes; /* one block in so many bytes has a call site; 0: all or none have */
+    const char *program;   /* of a log, the name of its file */
+    const char *command;   /* the command line, with a zero byte after each argument but the last */
+    size_t command_bytes;  /* 0: not known */
+    const char *rank;      /* the process's rank in its job; "" if it has none */
 };
