@@ -50,8 +50,8 @@ static bool pools(const char *expression)
 }
 
 /* Adds the driver allocations of all stacks of this kind to *calls, and to *repeated as many of
- * them as there were driver frees.  False if one of the stacks keeps memory, as a pool does: there
- * is nothing to advise then. */
+ * them as there were driver frees.  Returns false if one of the stacks keeps memory, as a pool
+ * does: there is nothing to advise then. */
 static bool add_calls(const struct publication *page, int kind, uint64_t *calls, uint64_t *repeated)
 {
     for (size_t i = 0; i < page->count; i++) {

@@ -36,8 +36,8 @@ static void print_tree(const struct rs_expression *node, int depth)
         printf(" %s=", rows[i].name);
         print_value(&rows[i], &node->values[i]);
     }
-    /* A node of the user's text has a place in it; an inserted `reuse` has none.  In a stack made
-     * from variables no node has a place. */
+    /* A node of the user's expression has its place in that text (`at`); an inserted `reuse` has
+     * none.  In a stack made from sizes (RMM_POOL_SIZE) no node has a place. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- added by rmmshim, so that a freed block is reused only when the GPU is done "
                "with it");
@@ -100,7 +100,7 @@ static void print_stacks(const struct rs_config *config)
         puts("these variables set no limit and no memory resource: every call goes to the driver");
 }
 
-/* Returns the length of the variable's name in front of a '='; 0: the argument is an expression. */
+/* Returns the length of the name in VARIABLE=VALUE; 0 if the argument is an expression. */
 static size_t variable_length(const char *argument)
 {
     size_t length = strcspn(argument, "=");
@@ -110,8 +110,8 @@ static size_t variable_length(const char *argument)
                : 0;
 }
 
-/* True for a variable that rmmshim reads.  The library ignores others silently, but here the user
- * has asked about this one. */
+/* True for a variable that rmmshim reads.  The library ignores others silently; here a line says
+ * so, since the user has asked about the variable. */
 static bool is_our_variable(const char *variable)
 {
     char name[RS_NAME_BYTES_MAX];
@@ -213,7 +213,8 @@ const struct tool_command tool_check = {
 
 /* ---- rmmshim resources ---- */
 
-/* Returns the text of a cell, which may be written to `text`; NULL after the last row. */
+/* A function that returns the text of a cell, which it may write to `text`; NULL after the last
+ * row. */
 typedef const char *table_cell(const struct rs_mr_descriptor *of, size_t row, size_t column,
                                char text[DESCRIBE_BYTES]);
 
@@ -287,8 +288,8 @@ static bool is_valid(const char *text)
     return valid;
 }
 
-/* Prints an example expression with the first option at its default, or with "..." if the default
- * is not a valid value. */
+/* Prints an example expression with the first option at its default, or "..." in place of a default
+ * that is not a valid value. */
 static void print_example(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const upstreams[] = {"", "cuda", "cuda, managed"};

@@ -81,8 +81,8 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
 
 enum { NAMES_BYTES = 512 };
 
-/* Writes the names of a process.  The executable's name is left out if it comes again, usually as
- * the first word of the command line. */
+/* Writes the names of a process.  The executable's name, which comes first, is not written again
+ * where the command line has it, usually as the first word. */
 static void put_names(const struct rs_program_names *process, char *text, size_t room)
 {
     size_t at = 0;
@@ -169,8 +169,8 @@ static void try_to_load(const char *name, struct answer *answer)
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && realpath(map->l_name, path))
         snprintf(answer->text, sizeof(answer->text), "%s", path);
     if (name != driver_name)
-        return; /* rmmshim is loaded in this process, and its own function of that name would load
-                   the driver */
+        return; /* only the driver has a version; librmmshim.so has a function of that name too,
+                   which would load the driver */
     get_version = (int (*)(int *))(uintptr_t)dlsym(library, "cuDriverGetVersion");
     if (get_version && get_version(&answer->version) != 0)
         answer->version = 0;
@@ -466,7 +466,7 @@ static void begin_diagnosis(struct doctor *doctor, const char *kind, const char 
     doctor->findings = rs_node_list(root, "findings");
 }
 
-/* Sets the verdict by the findings, and the first line of the text, which says the verdict. */
+/* Derives the verdict from the findings, and the first line of the text, which says it. */
 static void judge_findings(struct doctor *doctor)
 {
     struct rs_node *root = &doctor->document.root;
@@ -504,8 +504,7 @@ static int examine_subject(const char *subject, char *const *arguments, bool as_
 
 /* ---- the command ---- */
 
-/* `--json` may also be the last word; the other words after a program are arguments of the program.
- */
+/* Words after a program are arguments of the program, except `--json` as the last one. */
 static int doctor_command(char **arguments)
 {
     const char *subject;

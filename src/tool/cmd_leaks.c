@@ -123,13 +123,13 @@ static void describe_place(const struct code *code, struct place *place)
     rs_plain_make(symbol->function);
 }
 
-/* No process has code in the upper half of all addresses, and no key is 0. */
+/* Returns a key of `by_address`, never 0.  The highest bit is 0 in all addresses of code. */
 static uint64_t place_key(uintptr_t return_address)
 {
     return return_address | (uint64_t)1 << 63;
 }
 
-/* Returns the call that returns to the address.  Its line is filled in by find_lines. */
+/* Returns the call that returns to the address, without its line, which find_lines fills in. */
 static const struct place *place_returning_to(struct code *code, uintptr_t return_address)
 {
     struct place *place = rs_hash_get(&code->by_address, place_key(return_address));
@@ -194,7 +194,7 @@ static void ask_of(struct place *first)
 }
 
 /* Finds the lines of all places.  For a process of another user, which only root can examine, it
- * starts no program, since that would read files of the other user's choosing. */
+ * does not start addr2line, which would read files of the other user's choosing. */
 static void find_lines(const struct code *code)
 {
     for (struct place *place = code->places; place; place = place->next)
@@ -204,9 +204,9 @@ static void find_lines(const struct code *code)
 
 /* ---- the list ---- */
 
-/* Live blocks of one call site or library. */
+/* The blocks in use of one call site or library, or of all that the list does not name. */
 struct holder {
-    struct rs_library of; /* `of.name` is NULL for a call site */
+    struct rs_library of; /* `of.name` is NULL if this is no library */
     struct rs_holder sizes[SIZES_MAX];
     const struct place *frames[FRAMES_MAX];
     bool is_said[FRAMES_MAX];
@@ -302,8 +302,9 @@ static bool is_frame_of(const struct place *frame, const char *library)
     return tool_begins(frame->symbol.object, library);
 }
 
-/* True for frames that are left out since Python's own lines say more: frames of the interpreter
- * and of the code that called it.  *is_below: set to true at the first frame of the interpreter. */
+/* True for frames that are left out since Python's own lines say more: frames of the interpreter,
+ * and below it those of the C library and _start.  Sets *is_below at the first frame of the
+ * interpreter. */
 static bool is_hidden(const struct holder *holder, unsigned i, bool *is_below)
 {
     const struct place *frame = holder->frames[i];
@@ -368,7 +369,7 @@ static bool is_said_the_same(const struct holder *a, const struct holder *b)
     return i == a->frame_count && j == b->frame_count;
 }
 
-/* Merges holders that print the same text: a runtime can reach the library in two ways. */
+/* Merges holders that print the same text: a CUDA runtime can call the library in two ways. */
 static void merge(struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)

@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The default of --wait, which is how long the process may take to begin a command; and the least
- * time that it gets to finish the command after that, since a trim takes time. */
+/* WAIT_NS is the default of --wait, how long the process may take to begin a command. TAKEN_WAIT_NS
+ * is the least time that it then gets to finish the command, since a trim takes time. */
 #define WAIT_NS       2000000000ull
 #define TAKEN_WAIT_NS 3000000000ull
 
@@ -77,8 +77,8 @@ static int open_commands(const struct process *process)
     });
 }
 
-/* Locks the file, since there may be only one writer at a time.  False when another writer had it
- * until until_ns, or the lock failed. */
+/* Locks the file, since there may be only one writer at a time.  Returns false when another writer
+ * kept it locked until until_ns, or locking failed. */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -102,9 +102,9 @@ static void note_signal(int number)
     interrupted = number;
 }
 
-/* Catches the signals that would end this process while a command is pending.  The process ends
- * after withdrawing the command, which the other process would otherwise carry out at a later call.
- * Ignored signals stay ignored. */
+/* Catches the signals that would end this process while a command is pending, so that it can first
+ * withdraw the command: the served process would otherwise carry it out at a later call.  Ignored
+ * signals stay ignored. */
 static void catch_signals(struct sigaction before[ENDINGS])
 {
     struct sigaction note = {.sa_handler = note_signal};
@@ -132,8 +132,8 @@ void steer_end_if_interrupted(void)
 
 /* ---- a command ---- */
 
-/* Waits while the command's step is `step`.  False when the time is up, the process has ended, or a
- * signal is about to end this one. */
+/* Waits while the command's step is `step`.  Returns false when the time is up, the process has
+ * ended, or a signal is about to end this command. */
 static bool step_ends(const struct process *process, struct rs_commands *file, uint32_t step,
                       uint64_t until_ns)
 {
@@ -148,7 +148,7 @@ static bool step_ends(const struct process *process, struct rs_commands *file, u
     return true;
 }
 
-/* Withdraws the command.  True if the process had not taken it yet. */
+/* Withdraws the command.  Returns true if the process had not taken it yet. */
 static bool withdraw(struct rs_commands *file)
 {
     uint32_t asked = RS_COMMAND_ASKED;

@@ -19,9 +19,9 @@
 
 static bool has_nvtx_phases;
 
-/* Options that ask how much memory was used need the program to be served.  If no setting gives a
- * stack, it is served by the resource `cuda`, which calls the driver each time, as RMM's default
- * does.  False if no option asks for it. */
+/* Called if no setting asks the library for anything.  Options that ask how much memory was used
+ * need served memory, so this lets the resource `cuda` serve it, which calls the driver each time,
+ * as RMM's default does.  Returns false if there is no such option. */
 static bool observe(const struct run_options *options)
 {
     if (!options->fails_on_leak && !options->has_fail_over && !options->json)
@@ -54,9 +54,9 @@ static void read_version(const char *file, size_t bytes, char *version, size_t r
     }
 }
 
-/* False, after a line, if the library has another version than this command: then its counters
- * could not be read, and a job's limit not be kept.  Returns true for a file that cannot be read,
- * which is reported elsewhere. */
+/* Checks that the library has this command's version: otherwise its counters could not be read, and
+ * a job's limit not be kept.  Returns false after saying that it has another one.  Returns true for
+ * a file that cannot be read, which is reported elsewhere. */
 static bool library_is_ours(const char *library)
 {
     int fd = open(library, O_RDONLY | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim stats: prints all counters of running processes. rmmshim serve: serves the counters of
- * all processes to Prometheus, by HTTP.  The server is libmicrohttpd.  Only its headers are needed
- * to build rmmshim; the library is loaded by this subcommand alone, since it needs ten more
- * libraries: these would add 2 ms to every start of rmmshim, and prevent it if one is missing. */
+ * all processes to Prometheus, by HTTP.  The server is libmicrohttpd.  The build needs only its
+ * headers: `serve` itself loads the library, which needs ten more libraries.  These would add 2 ms
+ * to every start of rmmshim, which would fail if one of them is missing. */
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/process.h"
@@ -74,7 +74,7 @@ static bool write_counters(const struct watch *watch, enum rs_statistics_format 
 
 /* ---- rmmshim stats ---- */
 
-/* Reads one process.  False after saying why that failed. */
+/* Reads one process.  Returns false after saying why it has no counters. */
 static bool read_one(struct watch *watch, int number)
 {
     enum process_answer answer = watch_add(watch, number);
@@ -197,8 +197,8 @@ static bool take_port(const char *text, const char *at, in_port_t *port)
     return true;
 }
 
-/* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, for 127.0.0.1.  False after a line that
- * shows the place of the mistake. */
+/* Parses "127.0.0.1:9835", "[::1]:9835", or a port alone, for 127.0.0.1.  Returns false after
+ * printing where the mistake is. */
 static bool parse_address(const char *text, union address *address)
 {
     bool is_ipv6 = *text == '[', is_port = !text[strspn(text, "0123456789")];
@@ -301,7 +301,6 @@ enum {
     REQUEST_BYTES = 16 << 10,
 };
 
-/* Since 2014 the library has this name. */
 static const char library_name[] = "libmicrohttpd.so.12";
 
 #define CALLS(X)                                                                                   \
@@ -314,7 +313,7 @@ static const char library_name[] = "libmicrohttpd.so.12";
     X(get_connection_info)                                                                         \
     X(destroy_response)
 
-/* The library's functions. */
+/* The functions of libmicrohttpd. */
 static struct {
 #define FIELD(name) __typeof__(&MHD_##name) name;
     CALLS(FIELD)
@@ -438,7 +437,8 @@ static enum MHD_Result answer_request(void *data, struct MHD_Connection *connect
 
 /* ---- connections that last too long ---- */
 
-/* An open connection.  Its place is left just before its descriptor is closed. */
+/* An open connection.  The place is given up just before `fd` is closed, so `fd` never means
+ * another file. */
 struct place {
     bool is_taken;
     int fd;
@@ -482,9 +482,9 @@ static void note_connection(void *data, struct MHD_Connection *connection, void 
         leave_place(*context);
 }
 
-/* Shuts down connections that last too long. libmicrohttpd's idle time begins again with each byte,
- * so a client that sends one now and then could keep its place for ever.  The server's thread
- * closes a connection that was shut down. */
+/* Shuts down connections that last too long; the server's thread then closes them. libmicrohttpd's
+ * idle time begins again with each byte, so a client that sends a byte now and then could stay
+ * connected for ever. */
 static void close_slow(void)
 {
     uint64_t now_ns = rs_clock_ns();
@@ -516,8 +516,8 @@ static void block_ends(sigset_t *ends)
     add_end(ends, SIGINT);
     add_end(ends, SIGTERM);
     sigprocmask(SIG_BLOCK, ends, NULL);
-    /* A client may leave in the middle of an answer. libmicrohttpd only blocks the signal in its
-     * own thread, and not on every system. */
+    /* A client may leave in the middle of an answer, which raises SIGPIPE. libmicrohttpd only
+     * blocks the signal in its own thread, and not on every system. */
     signal(SIGPIPE, SIG_IGN);
 }
 

@@ -19,9 +19,9 @@
 enum {
     LS_PROGRAM_WIDTH = 32, /* the most columns of a program's name in `ls` */
     PROGRAM_WIDTH = 24,    /* the most columns of a program's name in `top` ... */
-    PROGRAM_LEAST = 12,    /* ... and its columns while other columns have not got theirs */
+    PROGRAM_LEAST = 12,    /* ... and the most that it gets before later columns get room */
     CHART_WIDTH = 8,       /* the least width of the chart */
-    COLUMN_CHART = -1,     /* the chart of held memory over time, in the list of a row's columns */
+    COLUMN_CHART = -1,     /* stands in `orders` for the chart of held memory over time */
     METERS_MAX = 4,
     METER_WIDTH = 60, /* the most columns of a meter's bar */
     METER_LINES = 12, /* meters are shown on a screen of at least this many lines, ... */
@@ -42,8 +42,8 @@ struct view {
 
 /* ---- columns ---- */
 
-/* The columns for processes and for devices, in the order in which they get room on a narrow
- * terminal.  The first one is always shown. */
+/* The columns for processes, and those for devices, in the order in which they get room on a narrow
+ * terminal.  The first column is always shown. */
 static const int orders[2][COLUMNS + 1] = {
     {COLUMN_PROCESS, COLUMN_HELD, COLUMN_PROGRAM, COLUMN_DEVICE, COLUMN_USED, COLUMN_LIMIT,
      COLUMN_REFUSED, COLUMN_SPILLED, COLUMN_PEAK, COLUMN_CHART, COLUMN_ALLOCATION_RATE, COLUMN_USER,
@@ -114,7 +114,7 @@ static enum frame_style style_of(enum column column, const struct rs_usage *usag
                                                             : FRAME_PLAIN;
 }
 
-/* Adds the cells of a row, or, with NULL, the titles. */
+/* Adds the cells of a row, or the titles if `row` is NULL. */
 static void put_row_cells(struct frame *frame, const int widths[COLUMNS], const char *gap,
                           const struct row *row)
 {
@@ -427,7 +427,7 @@ static void scroll(struct view *view, int event)
     view->first += moves[event].down;
 }
 
-/* Handles what terminal_wait returned.  False when it ends the command. */
+/* Handles what terminal_wait returned.  Returns false when the command shall end. */
 static bool take_event(struct view *view, int event)
 {
     int key = event > TERMINAL_KEY ? event - TERMINAL_KEY : 0;
@@ -451,7 +451,7 @@ static bool take_event(struct view *view, int event)
     return true;
 }
 
-/* Draws the screen.  False when the terminal is gone. */
+/* Draws the screen.  Returns false when the terminal is gone. */
 static bool draw(struct view *view, const struct watch *watch, bool has_colors)
 {
     struct frame frame = {.is_screen = true, .has_colors = has_colors};

@@ -14,9 +14,9 @@ static const char *const wishes[] = {"footprint", "speed", "limit", NULL};
 
 struct wanted {
     struct replay_wanted replay;
-    const char *limit;          /* of --for limit=, as it was written; NULL: none */
+    const char *limit;          /* the text after --for limit=; NULL: none */
     char **program;             /* NULL: nothing is run */
-    enum tune_wish first, last; /* the first and the last wish that is chosen for */
+    enum tune_wish first, last; /* a choice is made for each wish from `first` to `last` */
     size_t rounds;
 };
 
@@ -128,8 +128,8 @@ static void put_runs(struct rs_node *root, const struct tune_runs *runs)
     }
 }
 
-/* Returns the finalist that holds least, of the fastest one and those that cannot be told apart
- * from it. */
+/* Returns, of the finalists that the runs did not show to be slower than the fastest one, the one
+ * that holds least. */
 static const struct tune_candidate *fastest(const struct tune_runs *runs)
 {
     const struct tune_candidate *best = NULL;
@@ -158,7 +158,7 @@ static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs
     }
 }
 
-/* `fastest_run` is NULL where the choice is by replay alone. */
+/* Adds why this candidate was chosen.  `fastest_run` is NULL if the replays alone decided. */
 static void give_reason(char reason[REASON_BYTES], const struct tune_candidates *candidates,
                         enum tune_wish wish, const struct tune_candidate *chosen,
                         const struct tune_candidate *fastest_run)
@@ -179,7 +179,7 @@ static void give_reason(char reason[REASON_BYTES], const struct tune_candidates 
                 result->driver_calls == 1 ? "" : "s", result->waits, result->waits == 1 ? "" : "s");
 }
 
-/* False where nothing can be chosen. */
+/* Adds what is chosen for the wish, and why.  Returns false if nothing can be chosen. */
 static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum tune_wish wish,
                        struct tune_candidates *candidates, const struct tune_runs *runs)
 {
@@ -240,7 +240,8 @@ static void add_finalist(struct tune_runs *runs, struct tune_candidate *candidat
         runs->finalists[runs->count++] = candidate;
 }
 
-/* Runs the program with the best candidates, and with others of the front if there is room. */
+/* Runs the program with the best candidate for each wish, and, up to TUNE_FINALISTS_MAX in all,
+ * with others to which no candidate is as good in memory held and in driver calls and waits. */
 static int run_finalists(const struct wanted *wanted, struct tune_candidates *candidates,
                          struct tune_runs *runs)
 {

@@ -22,7 +22,7 @@ static const uint64_t second_ns = 1000000000, day_ns = 86400 * second_ns;
 
 /* Reads a row.  The event's time is then the time of day, written HH:MM:SS.ffffff, with a point or
  * a colon before the microseconds.  A null pointer is "(nil)" from some versions of RMM, and 0x0
- * from others; %p reads both.  False if the row is damaged, or its action unknown. */
+ * from others; %p reads both.  Returns false if the row is damaged, or its action unknown. */
 static bool read_row(const char *line, struct tool_recording_event *event)
 {
     unsigned hours, minutes, seconds, microseconds;
@@ -43,8 +43,8 @@ static bool read_row(const char *line, struct tool_recording_event *event)
         ((hours * 60 + minutes) * 60 + seconds) * second_ns + microseconds * UINT64_C(1000);
     event->address = (uintptr_t)address;
     event->stream = (uintptr_t)stream;
-    event->size_bytes =
-        rs_min(event->size_bytes, ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1); /* as recorded */
+    /* A recording has no larger size. */
+    event->size_bytes = rs_min(event->size_bytes, ((uint64_t)1 << RS_RECORDING_SIZE_BITS) - 1);
     for (enum rs_recording_event_kind kind = 1; kind < RS_RECORDING_EVENT_KINDS; kind++)
         if (csv_log_actions[kind] && strcmp(action, csv_log_actions[kind]) == 0)
             event->kind = kind;
@@ -95,7 +95,7 @@ struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
     enum { ROW_BYTES = 256, ROW_BYTES_LEAST = sizeof("1,00:00:00.000000,free,0,0,0\n") - 1 };
     const char *end = bytes + length, *at;
     struct tool_recording_event *events = calloc(length / ROW_BYTES_LEAST + 1, sizeof(*events));
-    struct tm day = {.tm_year = 70, .tm_mday = 2, .tm_isdst = -1}; /* no zone has it before 1970 */
+    struct tm day = {.tm_year = 70, .tm_mday = 2, .tm_isdst = -1}; /* after 0 in every time zone */
     char line[ROW_BYTES];
     uint64_t first_ns = 0;
 

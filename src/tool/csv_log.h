@@ -15,8 +15,8 @@ extern const char *const csv_log_actions[RS_RECORDING_EVENT_KINDS + 1];
 /* True where the file begins with the names of the columns. */
 bool csv_log_is(const char *bytes, size_t length);
 
-/* Reads a whole file, for which csv_log_is is true.  Returns its events in the order of the rows;
- * the caller frees them.  Fills in what a log says of `facts`, whose numbers are 0 before: it
- * does not say the day, which becomes 1970-01-02.  NULL: out of memory. */
+/* Reads a whole file, for which csv_log_is is true.  Returns its events in the order of the rows,
+ * which the caller frees; NULL if there is no memory.  Adds to `facts`, whose numbers are 0 before,
+ * what a log tells.  A log does not tell the day, which becomes 1970-01-02. */
 struct tool_recording_event *csv_log_read(const char *bytes, size_t length,
                                           struct tool_recording_facts *facts);

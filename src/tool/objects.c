@@ -25,7 +25,7 @@ static bool read_elf_at(const struct elf_file *elf, void *to, size_t bytes, uint
 }
 
 /* Reads a text of up to bytes - 1 bytes, and ends it with a zero byte.  The file may end earlier.
- * False if nothing was read. */
+ * Returns false if nothing was read. */
 static bool read_elf_text(const struct elf_file *elf, char *to, size_t bytes, uint64_t offset)
 {
     ssize_t got = offset <= INT64_MAX ? pread(elf->fd, to, bytes - 1, (off_t)offset) : -1;
@@ -59,8 +59,8 @@ static void read_segments(struct elf_file *elf)
     }
 }
 
-/* Program headers are read for 64-bit files only; the fields used of a 32-bit header lie at the
- * same offsets. */
+/* Reads the header of the file, and for 64-bit files the program headers.  Of a 32-bit header only
+ * fields are used that lie at the same offsets. */
 static void read_header(struct elf_file *elf)
 {
     Elf64_Ehdr header = {.e_phnum = 0};
@@ -118,8 +118,8 @@ static uint64_t dynamic_value(const struct elf_file *elf, int64_t tag)
     return 0;
 }
 
-/* Finds the offset in the file of the byte that is loaded at the address.  False when no byte of
- * the file is. */
+/* Finds the offset in the file of the byte that is loaded at the address.  Returns false when no
+ * byte of the file is loaded there. */
 static bool find_offset(const struct elf_file *elf, uint64_t address, uint64_t *offset)
 {
     Elf64_Phdr segment;
@@ -149,8 +149,8 @@ uintptr_t elf_address_of(const char *path, uint64_t offset)
     return address;
 }
 
-/* A static-pie has DF_1_PIE.  The dynamic linker, which can be started as a program and has no
- * interpreter either, does not have it. */
+/* Neither a static-pie nor the dynamic linker, which can be started as a program, has an
+ * interpreter; only a static-pie has DF_1_PIE. */
 bool elf_is_static(const struct elf_file *elf)
 {
     if (elf->has_interpreter)
@@ -304,8 +304,8 @@ char *elf_demangle(const char *name)
 
 enum { OBJECTS_MAX = 4096 };
 
-/* The variables that are passed to the linker, since they decide what is loaded.  With other ones
- * it might run code of the objects, or print something else. */
+/* Only variables that decide what is loaded are passed to the linker.  Others (LD_AUDIT, LD_DEBUG)
+ * might make it run code of the objects, or print something else. */
 enum { VARIABLES = 2 };
 
 static void choose_variables(char *const *environment, char *chosen[VARIABLES + 1])
@@ -396,9 +396,9 @@ static bool exports(const struct symbols *library, const char *name)
     return false;
 }
 
-/* True for a variable that is named like a function of the driver (cu...), if the dynamic linker
- * binds the object's own references to that name to the library's function instead.  It does not do
- * so for protected symbols, nor in an object linked with -Bsymbolic. */
+/* True for a variable with a name like the driver's functions (cu...), if the dynamic linker looks
+ * that name up for the object's own references, and so finds the library's function first.
+ * Protected symbols, and those of an object linked with -Bsymbolic, are bound without a look-up. */
 static bool is_redirected(const struct elf_file *elf, const struct symbols *symbols, size_t index)
 {
     const Elf64_Sym *symbol = &symbols->symbols[index];

@@ -31,8 +31,8 @@ struct elf_file {
     unsigned program_header_count, section_count, section_names;
 };
 
-/* Opens a file and reads its headers.  False when it cannot be opened; for a file that is no ELF
- * file is_elf is false.  After true the caller calls elf_close. */
+/* Opens a file and reads its headers.  Returns false when it cannot be opened; for a file that is
+ * no ELF file is_elf is false.  After true the caller calls elf_close. */
 bool elf_open(const char *path, struct elf_file *elf);
 void elf_close(struct elf_file *elf);
 
@@ -71,15 +71,14 @@ struct load_order {
 };
 
 /* Asks the dynamic linker which objects it loads when the program is started with the LD_PRELOAD
- * and LD_LIBRARY_PATH of that environment.  False if it cannot be asked, or loads nothing.  The
- * caller calls load_order_free in any case. */
+ * and LD_LIBRARY_PATH of that environment.  Returns false if it cannot be asked, or loads nothing.
+ * The caller calls load_order_free in any case. */
 bool load_order_read(const char *program, char *const *environment, struct load_order *order);
 void load_order_add(struct load_order *order, const char *path); /* copies the path */
 void load_order_free(struct load_order *order);
 
 /* Returns the index of the first object whose base name begins with the text; order->count if there
- * is none.
- */
+ * is none. */
 size_t load_order_find(const struct load_order *order, const char *begin);
 
 /* ---- variables with names of functions ----
@@ -95,6 +94,6 @@ struct namesake {
     char names[NAMESAKE_BYTES]; /* the names of the first ones */
 };
 
-/* Examines the object at `path` for variables that are named like functions (cu...) of the library
- * at `library`.  True when it has some, and refers to them in a way that the linker redirects. */
+/* Finds the variables of the object at `path` that are named like functions (cu...) of the library
+ * at `library`, and that the object refers to in a way that the linker redirects.  True: found. */
 bool namesake_look(const char *library, const char *path, struct namesake *found);

@@ -253,8 +253,8 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 
 enum { WORDS_BYTES = 4096 };
 
-/* For each interpreter, the letters of the options that have an argument, at once or as the next
- * word: the argument is some value, code to run, or the name of a module. */
+/* For each interpreter, the letters of its options that have an argument, in the same word or as
+ * the next one: options with some value, with code to run, and with the name of a module. */
 static const struct interpreter {
     const char *name, *value, *code, *module;
 } interpreters[] = {
@@ -284,15 +284,15 @@ static const char *next_word(const char *word, const char *end)
     return word < end ? word : NULL;
 }
 
-/* Skips an option at *word, which moves to the option's last word.  True if no script follows;
- * *module is then the module that runs instead, or NULL. */
+/* Skips the option at *word, which moves to the option's last word.  Returns true if no script
+ * follows; *module is then the module that runs instead, or NULL. */
 static bool ends_options(const struct interpreter *of, const char **word, const char *end,
                          const char **module)
 {
     const char *value;
 
     *module = NULL;
-    /* Of the long options only this one, Python's, has a value as the next word. */
+    /* Of long options with a value as the next word, only this one, Python's, is known. */
     if ((*word)[1] == '-') {
         if (strcmp(*word, "--check-hash-based-pycs") == 0)
             *word = next_word(*word, end);
@@ -350,8 +350,8 @@ void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES])
 
 /* ---- its user ---- */
 
-/* Writes a user's name.  The last one is remembered: most processes have the same user, and the
- * look-up may use the network. */
+/* Writes a user's name.  The last name is remembered, since most processes have the same user, and
+ * looking a name up may use the network. */
 static void put_user(long user, char name[IDENTITY_USER_BYTES])
 {
     static char known[IDENTITY_USER_BYTES];
@@ -404,8 +404,8 @@ bool publication_has_directory(const void *file)
 
 /* ---- the directory of its page ---- */
 
-/* Returns a copy of the directory at `at`; NULL if there is none, or an invalid one.  It is copied
- * since the process may be any program, and may write to the file while it is read. */
+/* Returns a copy of the directory at `at`; NULL if there is none, or an invalid one.  The copy is
+ * needed since the process may be any program, and may change the page while it is read. */
 static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
 {
     struct rs_published_directory counts, *copy = NULL;
@@ -423,9 +423,9 @@ static struct rs_published_directory *copy_directory(const char *file, uint64_t 
     return copy;
 }
 
-/* Reads the directory.  The process writes a new one when stacks were made or dropped, and
- * overwrites the one before the last; so a copy is good if the directory is still the same
- * afterwards. */
+/* Copies the directory.  The process writes a new directory when stacks were made or dropped, in
+ * place of the last but one; so a copy is good if the process's directory is still at the same
+ * place afterwards. */
 static bool take_directory(struct publication *page, const struct rs_publication *head)
 {
     struct rs_published_stack *stacks;
@@ -452,7 +452,7 @@ static bool take_directory(struct publication *page, const struct rs_publication
 
 /* ---- its counters ---- */
 
-/* Adds the fields of a counter to those that are read.  Returns false when there are too many. */
+/* Counts the fields that a counter reads.  Returns false when the page has too many. */
 static bool take_fields(struct publication *page, const struct rs_published_counter *counter)
 {
     for (uint32_t i = 0; i < counter->term_count; i++) {
@@ -479,9 +479,9 @@ static void add_published_counter(struct publication *page, struct rs_report *re
                   (enum rs_counter_unit)counter->unit, value);
 }
 
-/* Removes an account's counters if nothing was charged to it and it has no limit, and the program's
- * counters if it made no request and there is no stack: both exist for devices and kinds of memory
- * that the program does not use. */
+/* Removes counters of devices and kinds of memory that the program does not use: those of an
+ * account to which nothing was charged and that has no limit, and those of the program if it made
+ * no request and there is no stack. */
 static void drop_uncounted(struct rs_report *report)
 {
     bool has_account = rs_report_value(report, "account", "limit", 0) ||

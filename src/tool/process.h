@@ -26,11 +26,11 @@ struct process {
     int directory; /* a descriptor of its directory in /proc, which never leads to a later process
                       with the same number; -1: none */
     const void *file; /* the page, of RS_PUBLISHED_BYTES, mapped for reading; NULL: none */
-    uint64_t inode;   /* tells the page, and so the process, from a later one of the same number */
+    uint64_t inode;   /* the page's inode, which a later process with that number does not have */
 };
 
-/* Maps a page for reading, and stores its inode.  NULL if the file does not have a page's length,
- * may shrink, or cannot be mapped; the layout is not checked.  The caller unmaps
+/* Maps a page for reading, and stores its inode.  Returns NULL if the file does not have a page's
+ * length, may shrink, or cannot be mapped; the layout is not checked.  The caller unmaps
  * RS_PUBLISHED_BYTES. */
 const void *process_map_page(int fd, uint64_t *inode);
 
@@ -44,19 +44,20 @@ enum process_answer process_answer_of(int failed);
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
-/* Called when a file of the process is not found, as when it is ending and has closed its files.
- * Waits up to 2 s for its end if it has no program file any more.  True when it has ended. */
+/* Finds out, when a file of the process is not found, whether the process is ending and has closed
+ * its files.  If it has no program file any more, waits up to 2 s for its end.  Returns true when
+ * it has ended. */
 bool process_is_ending(const struct process *process);
 
-/* False when the process has no page, or another one than the mapped one: it now runs another
- * program. */
+/* True when the mapped page is still the page of the process, which has no page or another one
+ * after it has begun to run another program. */
 bool process_has_its_page(const struct process *process);
 
 /* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */
 const char *process_answer_text(enum process_answer answer);
 
-/* Returns the numbers of all processes, ascending; only some of them if memory runs out, and NULL
- * without memory or /proc.  The caller frees them. */
+/* Returns the numbers of all processes, ascending, which the caller frees.  If memory runs out,
+ * returns only some of them.  Returns NULL without memory or /proc. */
 int *process_list(size_t *count);
 
 /* Compares, for qsort() and bsearch(), two objects that begin with a process's number. */
@@ -74,8 +75,8 @@ enum { PROCESS_PATH_BYTES = 64 };
 const char *process_path(const struct process *process, const char *name,
                          char path[PROCESS_PATH_BYTES]);
 
-/* Both return the parent of a process, given its number or the text of its /proc/PID/stat; 0 if it
- * has none, or /proc does not tell. */
+/* Both return the parent of a process: process_parent of the process with that number,
+ * process_parent_in from the text of its /proc/PID/stat.  0 if it has none or is not found. */
 int process_parent(int number);
 int process_parent_in(const char *stat);
 
@@ -119,8 +120,7 @@ struct identity {
 /* Reads what /proc tells about the process now.  Not thread safe. */
 void identity_read(const struct process *process, struct identity *identity);
 
-/* Reads only the script of the process with that number; it is also empty if the process has
- * ended. */
+/* Reads only the script of the process with that number; empty if the process has ended, too. */
 void identity_script_of(int number, char script[IDENTITY_SCRIPT_BYTES]);
 
 /* Finds what an interpreter with this command line (in the form of /proc/PID/cmdline) runs; empty
@@ -150,7 +150,7 @@ struct publication {
 /* True when the process has had a stack, that is, has taken its first memory. */
 bool publication_has_directory(const void *file);
 
-/* Reads a mapped page.  False if it has no counters yet, or invalid ones.  The caller calls
+/* Reads a mapped page.  Returns false if it has no counters yet, or invalid ones.  The caller calls
  * publication_release in any case. */
 bool publication_read(struct publication *page, const void *file);
 void publication_release(struct publication *page);

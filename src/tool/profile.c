@@ -19,8 +19,8 @@
 
 enum { FILE_BYTES_MAX = 64 << 10, ASSIGNMENTS_MAX = 512, SUMMARY_BYTES = 256 };
 
-/* The folder of the profiles, relative to the directory of this command: installed, installed
- * without a prefix, and in the build tree. */
+/* Where the folder of profiles may be, relative to the directory of this command: at the configured
+ * place, at the usual place of an installation, and in the build tree. */
 static const char *const folders[] = {
     "../" RMMSHIM_DATADIR "/rmmshim/profiles",
     "../share/rmmshim/profiles",
@@ -224,9 +224,10 @@ static bool split_lines(void)
 
 /* ---- what overrides it ---- */
 
-/* True, after a line that says so, when a limit of another system (RMM_COMPAT) in `given` overrides
- * the assignment.  The library would ignore that limit if the assignment set RMM_LIMIT for the same
- * device or for all. */
+/* Looks in `given` for a limit of another system (RMM_COMPAT) that concerns a device of the
+ * assignment, which sets RMM_LIMIT.  If there is one, prints that the assignment is ignored, and
+ * returns true.  In force, the assignment would make the library ignore the other system's limit.
+ */
 static bool has_compat_limit(char *const *given, const struct assignment *assignment)
 {
     const char *asked = tool_variable(given, rs_variables[RS_VARIABLE_COMPAT].option.name);

@@ -70,12 +70,12 @@ struct script {
     char line[LINE_BYTES]; /* the first line; from behind "#!" on it is cut into words */
     const char *interpreter;
     char *rest;            /* the rest of the line, after the interpreter or after `started` */
-    const char *started;   /* if the interpreter is `env`: its first word that is neither an option
-                              nor a variable; else NULL */
+    const char *started;   /* the program that `env` starts: its first word that is neither an
+                              option nor a variable; NULL if the interpreter is not `env` */
     char of_env[PATH_MAX]; /* the path of `started`; empty: not found */
 };
 
-/* Reads the first line of a script.  False when the file names no interpreter. */
+/* Reads the first line of a script.  Returns false when the file names no interpreter. */
 static bool read_shebang(const char *path, struct script *script)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -140,9 +140,9 @@ static void append_word(char *words, size_t *bytes, const char *word)
 }
 
 /* If `path` is a script, changes `process` to the process of its interpreter, and `path` to the
- * interpreter's path.  The script's path becomes a word of the command line in place of the first
- * one.  Linux passes everything after the interpreter as one word, which `env` splits.  False if
- * `path` is no script, or `env` starts nothing. */
+ * interpreter's path.  The new command line has the interpreter, then the rest of the script's
+ * first line (one word, which only `env` splits), then the script's path in place of the first
+ * word.  Returns false if `path` is no script, or `env` starts nothing. */
 static bool put_runner(char path[PATH_MAX], struct rs_program_names *process)
 {
     char before[RS_PROGRAM_WORDS_BYTES] = "";
@@ -188,8 +188,8 @@ void program_names(const char *name, char *const *arguments, const char *path,
 
 /* ---- whether it loads the library ---- */
 
-/* What program_loads asks: `started` is the program that the user named.  The functions below get
- * as `path` that program or its interpreter. */
+/* What the functions below need to know: `started` is the program that the user named; their `path`
+ * is this program, or the interpreter that runs it. */
 struct question {
     const struct elf_file *library;
     const char *started;
@@ -319,8 +319,8 @@ bool program_loads(const char *library, const char *path, struct program_refusal
 
 /* ---- the library ---- */
 
-/* Relative to the directory of this command: installed, installed without a prefix, and in the
- * build tree. */
+/* Where the library may be, relative to the directory of this command: at the configured place, at
+ * usual places of an installation, and in the build tree. */
 static const char *const library_places[] = {
     /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one path of three pieces */
     "../" RMMSHIM_LIBDIR "/librmmshim.so",
@@ -393,9 +393,9 @@ bool library_inject_nvtx(const char *path)
 
 /* ---- preparing a program for it ---- */
 
-/* Sets the option by which a runtime of AddressSanitizer accepts the library before it, unless
- * ASAN_OPTIONS already has that option.  The library itself sets it too (hook/load.c), but that is
- * not used if the program defines options of its own. */
+/* Sets the option by which a runtime of AddressSanitizer lets the library be loaded before itself,
+ * unless ASAN_OPTIONS already has that option.  The library gives the same default (hook/load.c),
+ * but the runtime does not use it if the program defines defaults of its own. */
 static bool let_asan_start(void)
 {
     static const char any_order[] = "verify_asan_link_order";
@@ -430,9 +430,9 @@ int library_check_program(const char *library, const char *program)
     return TOOL_RUN_FAILED;
 }
 
-/* Puts the object in front of LD_PRELOAD, which names the library already.  False, with nothing
- * changed, if that fails, or if a program that does not itself need the object (this command is
- * tried) could not load it: the program that is started may start such programs. */
+/* Puts the object in front of LD_PRELOAD, which names the library already.  The program may start
+ * other programs, which must be able to load the object too; so this is tried with this command.
+ * Returns false, with nothing changed, if any of that fails. */
 static bool preload_first(const char *path)
 {
     char *before = tool_format("%s", getenv("LD_PRELOAD")), own[PATH_MAX];

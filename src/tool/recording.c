@@ -17,7 +17,7 @@ struct chunk {
     size_t bytes; /* of the content */
 };
 
-/* A definition by its number. */
+/* A definition; its number is its index in `definitions`. */
 struct definition {
     uint16_t kind, text_bytes;
     uint64_t value;
@@ -39,7 +39,7 @@ struct tool_recording {
 
 /* ---- events of a chunk ---- */
 
-/* False where nothing was stored, or the event is damaged. */
+/* Copies the event at an offset of the chunk.  Returns false if it is missing or damaged. */
 static bool read_event(const struct chunk *chunk, size_t offset, struct rs_recording_event *event)
 {
     uint64_t check;
@@ -136,7 +136,7 @@ static const struct definition *definition_of(const struct tool_recording *recor
     return is_there ? &recording->definitions[number] : NULL;
 }
 
-/* The latest definition of this kind and, unless `any`, value. */
+/* Returns the latest definition of this kind that has this value, or any value if `any` is true. */
 static const struct definition *latest(const struct tool_recording *recording, unsigned kind,
                                        bool any, uint64_t value)
 {
@@ -230,7 +230,7 @@ static bool fail(char reason[TOOL_REASON_BYTES], const char *text)
     return false;
 }
 
-/* The file is not mapped, since reading a mapping raises SIGBUS if the file is cut meanwhile. */
+/* Reads the whole file.  A mapping would raise SIGBUS if the file is cut meanwhile. */
 static bool read_bytes(struct tool_recording *recording, int fd, char reason[TOOL_REASON_BYTES])
 {
     struct stat status;
@@ -274,7 +274,7 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
     return true;
 }
 
-/* False where there is no chunk (it was never begun), or a damaged one, which is counted. */
+/* Checks the chunk at an offset.  Returns false if it was never begun, or is damaged (counted). */
 static bool read_chunk(struct tool_recording *recording, size_t offset, struct chunk *chunk)
 {
     size_t length = rs_min(recording->facts.header.chunk_bytes, recording->length - offset);
@@ -311,7 +311,7 @@ static void read_chunks(struct tool_recording *recording)
     qsort(recording->events, recording->facts.events, sizeof(*recording->events), by_time);
 }
 
-/* False: there is no memory for it. */
+/* Reads the chunks.  Returns false if there is no memory. */
 static bool read_parts(struct tool_recording *recording)
 {
     const struct rs_recording_header *header = &recording->facts.header;
@@ -328,7 +328,8 @@ static bool read_parts(struct tool_recording *recording)
     return true;
 }
 
-/* A log does not name its program; the name of its file stands in.  False: out of memory. */
+/* Reads a log.  It does not name its program, so the name of its file is taken.  Returns false if
+ * there is no memory. */
 static bool read_log(struct tool_recording *recording, const char *path)
 {
     recording->name = strdup(rs_file_base_name(path));

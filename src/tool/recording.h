@@ -6,8 +6,8 @@
  *     while (tool_recording_next(recording, &event)) ...
  *     tool_recording_close(recording);
  *
- * Everything is read when it is opened; nothing waits, and a file that changes later changes
- * nothing.  Text that it returns lives until it is closed, may be any bytes (report/plain.h makes
+ * tool_recording_open reads the whole file, so later changes of the file have no effect.  Text that
+ * these functions return lives until tool_recording_close, may be any bytes (report/plain.h makes
  * it plain), and is ended by a zero byte.  Not thread safe. */
 #pragma once
 
@@ -26,22 +26,23 @@ struct tool_recording_frame {
     bool is_python;
 };
 
-/* Reads a file.  NULL: it cannot be read at all, or there is no memory for it, and `reason` says
- * why in a clause that may follow the path. */
+/* Reads a file.  Returns NULL if it cannot be read at all, or there is no memory for it; `reason`
+ * then says why, in a clause that may follow the path. */
 struct tool_recording *tool_recording_open(const char *path, char reason[TOOL_REASON_BYTES]);
 
 const struct tool_recording_facts *tool_recording_facts(const struct tool_recording *recording);
 
-/* Fills in the next event.  False when there is none; the call after that begins anew. */
+/* Fills in the next event.  Returns false after the last one; the call after that fills in the
+ * first event again. */
 bool tool_recording_next(struct tool_recording *recording, struct tool_recording_event *event);
 
-/* Fills in the frames of a call site, innermost first, Python's before others.  Returns how many
- * there are, of which at most `room` are filled in. */
+/* Fills in at most `room` frames of a call site, innermost first, Python's before others.  Returns
+ * the number of all its frames. */
 size_t tool_recording_frames(const struct tool_recording *recording, uint32_t site,
                              struct tool_recording_frame *frames, size_t room);
 
-/* A thread's name; "" where it is not known.  Walks all definitions, so ask once for each thread.
- */
+/* Returns a thread's name; "" if it is not known.  Goes through all definitions of the recording,
+ * so ask once for each thread. */
 const char *tool_recording_thread(const struct tool_recording *recording, uint32_t thread);
 
 void tool_recording_close(struct tool_recording *recording);

@@ -14,8 +14,8 @@
 
 enum { ROW_UUID_BYTES = 40, ROW_SAMPLES = 128 };
 
-/* A row of a device is the sum over all processes: `process` is then how many these are, and the
- * fields that identify one process are empty. */
+/* One row.  A row for a device is the sum over all processes that use the device: `process` is then
+ * the number of these processes, and the fields that identify one process are empty. */
 struct row {
     int process;
     char program[RS_PUBLISHED_PROGRAM_BYTES];
@@ -30,16 +30,16 @@ struct row {
 
     bool has_rates; /* the row was read at least twice */
     double allocations_per_second, bytes_per_second;
-    uint64_t held[ROW_SAMPLES]; /* earlier values, a ring; the newest is at index (samples - 1) %
-                                   ROW_SAMPLES */
+    uint64_t held[ROW_SAMPLES]; /* a ring of samples of usage.held; the newest is at index
+                                   (samples - 1) % ROW_SAMPLES */
     size_t samples;
     uint64_t counted_at_ns;
 };
 
-/* Adds the row as an object to a list: as `ls --json` prints it, and with its metrics. */
+/* Adds the row as an object to a list, with the members of `ls --json` and with metrics. */
 struct rs_node *row_put(struct rs_node *list, const struct row *row);
 
-/* Prints rows as a JSON array on stdout.  False after saying why it failed. */
+/* Prints rows as a JSON array on stdout.  Returns false after saying why it failed. */
 bool rows_print_json(const struct row *const *rows, size_t count);
 
 /* rows_say_none prints that no process has memory; rows_say_unreadable prints how many processes
@@ -129,9 +129,9 @@ extern const struct column_form {
     const char *of_zero;
 } column_forms[COLUMNS];
 
-/* Called before rows are shown.  The device's column also has the beginning of the UUID if
- * needs_uuids, or if one device has several numbers or one number means several devices: processes
- * may see only some devices, in their own order. */
+/* Decides, before rows are shown, whether the device's column also has the beginning of the UUID:
+ * if needs_uuids is true, or if numbers are ambiguous, since processes may see only some devices,
+ * in their own order. */
 void columns_begin(const struct row *const *rows, size_t count, bool needs_uuids);
 
 /* Writes a cell's text. */

@@ -218,7 +218,8 @@ void frame_put_bar(struct frame *frame, uint64_t part, uint64_t whole, int colum
 
 /* ---- the terminal ---- */
 
-/* Switch to a second screen without a cursor and without wrapping of long lines, and back. */
+/* take_screen switches to a second screen, without a cursor and without wrapping of long lines;
+ * give_screen switches back. */
 static const char take_screen[] = "\033[?1049h\033[?25l\033[?7l\033[2J";
 static const char give_screen[] = "\033[0m\033[?7h\033[?25h\033[?1049l";
 
@@ -375,8 +376,8 @@ static int key_of_sequence(char last, int number)
     return TERMINAL_TIMEOUT;
 }
 
-/* Takes one byte of input; a sequence may arrive in several pieces.  TERMINAL_TIMEOUT: the key is
- * not complete yet. */
+/* Takes one byte of input, and returns the key that it completes; an escape sequence may arrive in
+ * several pieces.  Returns TERMINAL_TIMEOUT if no known key is complete yet. */
 static int take_byte(char byte)
 {
     static enum { NONE, ESCAPED, IN_SEQUENCE } state;
@@ -399,7 +400,7 @@ static int take_byte(char byte)
     return state == ESCAPED ? TERMINAL_TIMEOUT : TERMINAL_KEY + (unsigned char)byte;
 }
 
-/* Reads a key.  TERMINAL_END when there will be no more input. */
+/* Reads a key.  Returns TERMINAL_END when there will be no more input. */
 static int read_key(void)
 {
     char byte;

@@ -86,7 +86,7 @@ bool terminal_has_blocks(void);
 void terminal_size(int *columns, int *lines);
 
 /* Takes over the terminal: an empty screen, keys without Enter, and signals through terminal_wait.
- * At exit the terminal is restored.  False after saying why it failed. */
+ * At exit the terminal is restored.  Returns false after saying why it failed. */
 bool terminal_begin(void);
 void terminal_end(void);
 

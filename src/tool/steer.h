@@ -32,9 +32,9 @@ struct steer_target {
     "The process obeys at its next CUDA call that allocates, frees, synchronises or asks how\n"    \
     "much memory is free; with RMM_CONTROL=thread also between such calls.\n\n"
 
-/* Parses the command's arguments.  `value_option` ("--keep") is the option that has the value, or,
- * if `flag` is given, a switch; NULL: the value is the word after the process.  False after saying
- * what is wrong. */
+/* Parses the command's arguments.  The target's value is the word after the process if value_option
+ * is NULL, else the value of that option ("--keep").  If `flag` is not NULL, the option has no
+ * value, and sets *flag.  Returns false after saying what is wrong. */
 bool steer_parse(char **arguments, const char *value_option, bool *flag,
                  struct steer_target *target);
 
@@ -46,7 +46,7 @@ int steer_open(struct steer_target *target);
  * carried it out; the command's result fields are then filled in.  Returns another exit code after
  * saying why it failed; if a signal ended the wait, this process ends by that signal instead.  For
  * RS_COMMAND_LIST `list` is not NULL; if the process has answered, *list becomes the list, which
- * the caller frees, or NULL. */
+ * the caller frees, or NULL if the process has written an invalid one. */
 int steer(const struct steer_target *target, struct rs_commands *command, char **list);
 
 /* If a signal came while a command was pending, ends this process by that signal.  The caller first

@@ -86,7 +86,7 @@ static void print_variables(void)
                 rs_variables[i].option.help);
 }
 
-/* What a name is alone, and beside a setting of ours. */
+/* What a name is if no setting of rmmshim is given, and what it is if one is. */
 static const char *const verdicts[][2] = {
     [RS_NAME_OURS] = {"a setting", "a setting"},
     [RS_NAME_WRONG] = {"an invalid setting", "an invalid setting"},

@@ -103,8 +103,8 @@ bool tool_begins(const char *text, const char *with)
 }
 
 /* Returns the value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves
- * to its last word.  NULL if **arguments is another word, or, with *failed set, after saying that
- * the option has no value. */
+ * to its last word.  Returns NULL if **arguments is another word.  If the option has no value, says
+ * so, sets *failed, and returns NULL. */
 static const char *option_value(char ***arguments, const char *name, bool *failed)
 {
     size_t length = strlen(name);

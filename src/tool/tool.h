@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rmmshim command: one file per subcommand, and what they share. */
+/* What the files of the rmmshim command share.  A subcommand is most often in cmd_<name>.c. */
 #pragma once
 
 #include "base/check.h"
@@ -41,9 +41,8 @@ TOOL_COMMANDS(TOOL_COMMAND)
 #undef TOOL_COMMAND
 
 /* tool_add_streams opens /dev/null for each of stdin, stdout and stderr that is closed, so that no
- * other file gets its number.  The other function closes these again, before this process becomes a
- * program that must find them closed.
- */
+ * other file gets its number. tool_close_added_streams closes these again, before this process
+ * becomes a program that must find them closed. */
 void tool_add_streams(void);
 void tool_close_added_streams(void);
 
@@ -79,19 +78,19 @@ struct tool_option {
                     many places, NULL at first */
 };
 
-/* Removes the options from the arguments.  Other words stay; without `has_words` they are an error.
- * False after saying what is wrong. */
+/* Stores the values of the options, and removes them from the arguments.  Other words stay if
+ * has_words is true, and are an error if not.  Returns false after saying what is wrong. */
 bool tool_take_options(char **arguments, bool has_words, const struct tool_option *options);
 
-/* Takes the options before the first other word, or before `--`.  Returns the place of the word
- * after them, or the end of the arguments; NULL after saying what is wrong. */
+/* Stores the values of the options before the first other word, or before `--`.  Returns the place
+ * of the word after them, or the end of the arguments; NULL after saying what is wrong. */
 char **tool_take_leading_options(char **arguments, const struct tool_option *options);
 
 /* True if no word is left; else prints the first one as an error, and returns false. */
 bool tool_has_no_more(char *const *arguments);
 
-/* Parse the value of --device, and the seconds, `least` or more, that are the value of another
- * option.  False after saying what is wrong. */
+/* tool_parse_device parses the value of --device, and tool_parse_seconds that of another option,
+ * which is a number of seconds, `least` or more.  Both return false after saying what is wrong. */
 bool tool_parse_device(const char *text, int *device);
 bool tool_parse_seconds(const char *option, const char *text, double least, uint64_t *ns);
 
@@ -103,12 +102,13 @@ void tool_print_usage(const struct tool_command *command); /* prints the first l
 void tool_print_paragraph(const char *text);
 void tool_print_term(const char *term, const char *meaning);
 
-/* Returns the value of a variable in an array like environ (or NULL); NULL: it is not set. */
+/* Returns the value of a variable; NULL if it is not set.  `environment` is an array like environ,
+ * or NULL. */
 const char *tool_variable(char *const *environment, const char *name);
 
-/* tool_set sets a variable of this process's environment. tool_set_first puts a path in front of a
- * variable's list, whose words are separated by characters of `ends`, unless it is the first word
- * already.  The path may contain none of these.  False after saying why it failed. */
+/* tool_set sets a variable of this process's environment. tool_set_first makes a path the first
+ * word of a variable's list; characters of `ends` separate the words, so the path must contain none
+ * of them.  Both return false after saying why they failed. */
 bool tool_set(const char *name, const char *value);
 bool tool_set_first(const char *name, const char *path, const char *ends);
 
@@ -120,7 +120,7 @@ bool tool_set_first(const char *name, const char *path, const char *ends);
 bool tool_print(const struct rs_node *root, enum rs_statistics_format format, int fd,
                 const char *name);
 
-/* Returns "1.25 GiB"; the text lasts for some further calls.  Not thread safe. */
+/* Returns "1.25 GiB"; the text stays valid during seven further calls.  Not thread safe. */
 const char *tool_bytes(uint64_t bytes);
 
 /* Prints a document on stdout, as text or JSON.  Returns false as tool_print does. */
@@ -134,24 +134,24 @@ __attribute__((noreturn)) void tool_end_without_memory(void);
 /* Does as realloc, and ends the command if there is no memory. */
 void *tool_grow(void *memory, size_t bytes);
 
-/* Makes room, by tool_grow, for one more entry in a list of `count` that only grows by this: the
- * room doubles at each power of two. */
+/* Makes room for one more entry in a list of `count` entries; ends the command if there is no
+ * memory.  Only this function may make the list's room, since it doubles at each power of two. */
 void *tool_grow_list(void *list, size_t count, size_t entry_bytes);
 
-/* Enters a number, which is no address, into a table of pointers; ends the command if there is no
+/* Stores a number in a table, whose values are otherwise pointers; ends the command if there is no
  * memory. */
 void tool_remember(struct rs_hash_table *table, uint64_t key, size_t number);
 
 /* Returns formatted text, which the caller frees; ends the command if there is no memory. */
 char *tool_format(const char *format, ...) RS_PRINTF(1, 2);
 
-/* tool_let_end restores the default action of a signal and unblocks it: `run` blocks those that it
- * passes on. tool_end_by then ends this process by it. */
+/* tool_let_end restores the default action of a signal and unblocks it: `run` blocks the signals
+ * that it passes on. tool_end_by does the same, and ends this process by the signal. */
 void tool_let_end(int number);
 void tool_end_by(int number);
 
-/* Starts a program that may run for `seconds` (0: no bound), and returns its output, to be read;
- * its stdin and stderr are /dev/null.  A program that cannot be executed has no output.  NULL if
- * no process can be made; otherwise the caller calls tool_end. */
+/* Starts a program, which SIGALRM ends after `seconds` (0: no bound), and returns a stream to read
+ * its output; its stdin and stderr are /dev/null.  A program that cannot be executed has no output.
+ * The caller calls tool_end.  Returns NULL if no process can be made. */
 FILE *tool_start(char *const *words, char *const *environment, unsigned seconds, pid_t *child);
 void tool_end(FILE *output, pid_t child);

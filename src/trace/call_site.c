@@ -87,7 +87,7 @@ RS_HOT_INLINE bucket *head_of(struct table *table, uint64_t hash)
     return &table->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-/* Hashes two words at a time; a rest counts as filled up with zeroes. */
+/* Hashes two words at a time; zeroes are added to fill up the last two. */
 RS_HOT_INLINE uint64_t hash_contents(const char *contents, size_t bytes)
 {
     uint64_t hash = bytes, words[2] = {0, 0};
@@ -188,8 +188,8 @@ void rs_pair_enter(struct rs_pair set[RS_PAIRS], unsigned replaced, uint64_t key
 
 /* ---- sites ---- */
 
-/* The contents of a site. The words end with a zero where that is needed to make the length a
- * multiple of two words, for hash_contents. */
+/* The contents of a site. A zero word is added at the end if the length is no multiple of the two
+ * words that hash_contents reads at a time. */
 struct capture {
     unsigned frame_count, line_count;
     void *words[RS_CALL_SITE_FRAMES_MAX + RS_PYTHON_FRAMES_MAX + 1];
@@ -227,8 +227,8 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 
 enum { CALLERS_MAX = 4 };
 
-/* True for a frame of the CUDA runtime, or of this library, through whose functions calls of the
- * runtime pass. */
+/* True for a frame of the CUDA runtime or of this library, which stand between the program and the
+ * driver. */
 static bool is_between(const void *frame)
 {
     const char *path;
@@ -249,8 +249,8 @@ unsigned rs_site_frames_outside(const struct rs_call_site *site)
     return outside < site->frame_count ? outside : 0;
 }
 
-/* Returns the file name of the object that holds the address; NULL if no object does. Pointers can
- * be compared: an object's name is always the same pointer. */
+/* Returns the file name of the object that holds the address; NULL if no object does. Callers may
+ * compare the pointers: an object's name is always the same pointer. */
 static const char *object_at(const void *address)
 {
     const char *path;

@@ -36,8 +36,8 @@ const struct rs_call_site *rs_call_site_here(void);
  * program calls the runtime, not where the runtime calls the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
-/* Stores in `frames` the frames after the first `outside` that a reader needs beside the site's
- * Python lines, and returns their number. If the site has such lines, it leaves out the frames of
+/* Skips the first `outside` frames of a site, stores in `frames` those of the rest that a report
+ * shows, and returns their number. If the site has Python lines, a report leaves out the frames of
  * the interpreter, and those of the C library and of _start that called the interpreter. */
 unsigned rs_site_frames_to_say(const struct rs_call_site *site, unsigned outside,
                                const void *frames[RS_CALL_SITE_FRAMES_MAX]);

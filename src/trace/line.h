@@ -25,7 +25,6 @@ struct rs_line {
  * is used up.  Thread safe. */
 const struct rs_line *rs_line_of(const char *text, size_t length_bytes);
 
-/* Mixes two numbers into a hash. */
 static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 {
     unsigned __int128 product = (unsigned __int128)(one ^ hash) * (other ^ 11400714819323198485u);

@@ -18,7 +18,7 @@ enum { NAME_BYTES = 64 };
 
 struct object {
     unsigned long long identity; /* what identity_of returns for the object's path */
-    uintptr_t base;              /* where it was loaded */
+    uintptr_t base;              /* where the object was loaded */
     char name[NAME_BYTES];
     /* The lowest and the highest address in the object that rs_object_of was asked about. */
     _Atomic uintptr_t lowest, highest;
@@ -69,9 +69,9 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Finds the object by walking the loader's list, for glibc 2.34. dladdr1 would take the lock under
- * which constructors run, and one of these may wait for this thread; it would also search a table
- * of symbols (150 us in a large library). */
+/* Finds the object by walking the loader's list, for glibc older than 2.35. dladdr1 would take the
+ * lock under which constructors run, and a constructor may wait for this thread. dladdr1 also
+ * searches a table of symbols (150 us in a large library). */
 static bool find_by_walk(const void *address, struct origin *origin)
 {
     struct search search = {(uintptr_t)address, origin};
@@ -82,8 +82,8 @@ static bool find_by_walk(const void *address, struct origin *origin)
 #if __GLIBC_PREREQ(2, 35)
 static bool find_origin(const void *address, struct origin *origin)
 {
-    /* _dl_find_object is looked up at run time, since the library may run with glibc 2.34, which
-     * does not have it. */
+    /* _dl_find_object is looked up at run time, since the library may run with an older glibc,
+     * which does not have it. */
     static _Atomic(void *) found;
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
     struct dl_find_object result;
@@ -252,9 +252,9 @@ const char *rs_object_name(unsigned number)
 
 /* ---- callers ---- */
 
-/* A cached caller in one word, which readers always see whole: the lower 48 bits are the address
- * (the kernel places every object below 2^48), the upper ones the object's number; 0: empty.  A set
- * of callers is one cache line. */
+/* A cached caller in one word, which readers always see whole; 0: empty. The lower 48 bits are the
+ * address (the kernel places every object below 2^48), and the upper bits are the object's number.
+ * A set of callers is one cache line. */
 typedef _Atomic uint64_t caller;
 
 enum { SETS = 128, WAYS = RS_CACHE_LINE / sizeof(caller), ADDRESS_BITS = 48 };

@@ -15,15 +15,15 @@ enum { RS_OBJECTS_MAX = 512 };
  * safe. */
 unsigned rs_object_of(const void *address);
 
-/* Does the same for the return address of a call, with a cache that all threads share. The loader
- * is asked only if the cache does not have the address, or rs_object_review has found the object
- * replaced. */
+/* Does as rs_object_of for the return address of a call, with a cache that all threads share. It
+ * asks the loader only if the cache does not have the address, or if rs_object_review has found
+ * that another object replaced the cached one. */
 unsigned rs_object_of_caller(const void *address);
 
 /* Returns a number that identifies the object that holds the address: another object that is loaded
  * to the same place later, from another file, has another number. Returns 0 when no object holds
- * the address. Takes no lock of the loader where glibc is 2.35 or newer, and with 2.34 one that no
- * constructor runs under. */
+ * the address. Takes no lock of the loader if glibc is 2.35 or newer, both here and where the
+ * library was built; otherwise takes one under which no constructor runs. */
 unsigned long long rs_object_identity(const void *address);
 
 /* Finds the file of the object that holds the address ("" for the program's own), and the
@@ -38,8 +38,8 @@ bool rs_object_origin(const void *address, const char **path, uintptr_t *base);
  */
 void rs_object_review(void);
 
-/* Returns the object's file name without folders, the program's own name for the program; NULL for
- * 0 and for an object that rs_object_review found replaced. */
+/* Returns the object's file name without folders, or the program's name for the program. Returns
+ * NULL for number 0, and for an object that rs_object_review found replaced. */
 const char *rs_object_name(unsigned number);
 
 /* ---- names of code addresses, for reports at exit: slow, since object files are read ---- */

@@ -17,14 +17,14 @@
 
 /* Frames are read from the interpreter's own structures, as profilers do.  The interpreter's
  * functions would need the GIL, which most bindings release around cudaMalloc, and they make
- * objects, which may run the program's finalizers.  A thread's frames do not change while it is
- * inside a function that Python called, and they keep their code objects, with names and line
- * tables, alive.
+ * objects, which may run the program's finalizers.  While a thread is inside a function that Python
+ * called, its frames do not change, and they keep their code objects, with names and line tables,
+ * alive.
  *
  * The structures differ between versions, and a program may have a modified interpreter. So the
- * first chains are read by system calls, which fail where no memory is mapped, or after a system
- * call has checked the address. Only after AGREEMENTS such chains that were as expected is memory
- * read directly. The type of each code object is always checked. */
+ * first chains of frames are read by system calls, which fail where no memory is mapped, or after a
+ * system call has checked the address. When AGREEMENTS chains were as expected, memory is read
+ * directly. The type of each code object is always checked. */
 
 /* ---- the interpreter ---- */
 
@@ -59,7 +59,7 @@ static const struct layout layouts[] = {
     {14, 72, -1, 8, 0, 56, 74, 112, 120, 68, 136, 208, 1, 40, 56},
 };
 
-/* What all versions have in common. */
+/* Offsets in bytes, flags and sizes that all versions have in common. */
 enum {
     OBJECT_TYPE = 8,
     TEXT_LENGTH = 16, /* in a string: the number of characters */
@@ -131,9 +131,9 @@ static bool find_python(void)
     return found;
 }
 
-/* An interpreter may be loaded late (a program that embeds one), so it is looked for again as long
- * as it is not found, but only at every 256th call, since each search goes through all loaded
- * objects. */
+/* True when a Python interpreter was found. A program that embeds one may load it at any time, so
+ * the search is repeated until it succeeds, but only at every 256th call: each search goes through
+ * all loaded objects. */
 static bool is_present(void)
 {
     enum { UNKNOWN, SEARCHING, PRESENT };
@@ -153,9 +153,9 @@ static bool is_present(void)
     return now == PRESENT;
 }
 
-/* True when this thread may be inside a signal handler. If the walk of the stack was cut off, a
+/* True when this thread may be inside a signal handler. Where the walk of the stack was cut off, a
  * handler is recognised by its signal, which is blocked while the handler runs, or by the alternate
- * signal stack. (A handler with SA_NODEFER far up on the normal stack is not noticed.) */
+ * signal stack. (A handler with SA_NODEFER that the walk did not reach is not noticed.) */
 static bool may_be_in_signal_handler(enum rs_unwind_end end)
 {
     struct sigaction action;
@@ -177,13 +177,13 @@ static bool may_be_in_signal_handler(enum rs_unwind_end end)
     return false;
 }
 
-/* Returns Python's thread state that has the frames of the calling thread; NULL if there is none,
- * or it is uncertain which one it is.
+/* Returns the Python thread state that has the frames of the calling thread; NULL if there is none,
+ * or it is uncertain which state that is.
  *
  * A thread without the GIL is in a function that Python called.  So is a thread with the GIL,
  * unless a signal has interrupted the interpreter itself, whose frames may then be half made. A
- * thread that has entered a second interpreter has two states; the one found here may be the wrong
- * one unless it is the current one. */
+ * thread that has entered a second interpreter has two states, and PyGILState_GetThisThreadState
+ * may return the wrong one. The current state is the right one. */
 static const void *state_of_this_thread(enum rs_unwind_end end)
 {
     const void *state = NULL;
@@ -331,7 +331,6 @@ static void put_line_text(struct page *page, struct reader *reader, uintptr_t ob
 
 enum { SETS = 512 };
 
-/* A cache of lines, by the hash of the frame. */
 static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
 RS_HOT_INLINE struct rs_pair *lines_kept_by(uint64_t hash)
@@ -346,8 +345,8 @@ struct frame {
 };
 
 /* Mixes the last 16 bytes of a text into the hash: texts of the same length more often differ at
- * the end ("cell 12", "cell 13"). For a shorter text they begin in the object's header, which does
- * no harm. */
+ * the end ("cell 12", "cell 13"). For a shorter text, bytes of the string object's header are mixed
+ * in too, which does no harm. */
 RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
 {
     uintptr_t bytes = read_word(reader, object + TEXT_LENGTH), end;
@@ -358,7 +357,7 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
     } else {
         struct text text = text_of(reader, object);
         if (RS_UNLIKELY(reader->is_strange))
-            return hash; /* the text is empty, or cannot be read */
+            return hash; /* text_of could not make sense of the string */
         end = text.characters + text.length * text.width_bytes;
     }
     return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),
@@ -385,8 +384,8 @@ RS_HOT_INLINE uint64_t hash_frame(struct reader *reader, const struct frame *fra
     hash = rs_line_mix(rs_line_mix(hash, filename, name), linetable, firstlineno);
     hash = mix_text(reader, mix_text(reader, hash, filename), name);
     table_bytes = read_word(reader, linetable + BYTES_LENGTH);
-    /* In a bytes object the contents begin 16 bytes after the length field; this reads their last 8
-     * bytes. */
+    /* This reads the last 8 bytes of the line table, a bytes object, in which the contents begin 16
+     * bytes after the length. */
     return rs_line_mix(hash, table_bytes,
                        read_word(reader, linetable + BYTES_LENGTH + 16 - 8 + table_bytes));
 }
@@ -486,7 +485,7 @@ RS_HOT_INLINE struct frame frame_at(struct reader *reader, uintptr_t at)
     return frame;
 }
 
-/* Reads the lines of a chain of frames, and returns their number; 0 if a structure is not as
+/* Makes the lines of a thread's frames, and returns their number; 0 if a structure is not as
  * expected.  A line that cannot be stored ends the list. */
 RS_HOT_INLINE unsigned read_chain(struct reader *reader, const void *state,
                                   const struct rs_line **lines)
@@ -522,7 +521,7 @@ static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs
     unsigned count;
 
     if (atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
-        return 0; /* the interpreter is of another kind */
+        return 0; /* the interpreter seems to be a modified one */
     count = read_chain(&reader, state, lines);
     if (reader.is_strange)
         atomic_fetch_add_explicit(&disagreements, 1, memory_order_relaxed);

@@ -56,8 +56,8 @@ static int see_count(struct dl_phdr_info *info, size_t bytes, void *data)
 }
 
 /* True for a library that runs greenlets, whose frames it copies onto one stack each time they run.
- * The frames that called the library's own function belong to another greenlet, or are remains of
- * one, so a walk ends there. */
+ * A walk ends at such a library's function: the frames that follow belong to another greenlet, or
+ * are remains of one. */
 static bool copies_stacks(const char *path)
 {
     return strncmp(rs_file_base_name(path), "_greenlet.", 10) == 0;
@@ -94,10 +94,10 @@ enum { SETS = 4096 };
 
 static _Alignas(RS_CACHE_LINE) struct rs_pair kept[SETS][RS_PAIRS];
 
-/* Returns the cache key of a return address.  It changes whenever an object is unloaded, since
- * another one may be loaded at that address afterwards.  Keys of different addresses also differ:
- * multiples of the factor are farther apart than any two addresses until 65536 objects were
- * unloaded; after that they differ with high probability. */
+/* Returns the cache key of a return address. The key changes whenever an object is unloaded, since
+ * another object may be loaded at that address afterwards. Until 65536 objects were unloaded,
+ * different addresses never get the same key, since multiples of the factor are farther apart than
+ * any two addresses; later they nearly never do. */
 static uint64_t key_of(uintptr_t return_address, uint64_t unloaded)
 {
     return return_address + unloaded * 11400714819323198485u;
@@ -110,8 +110,8 @@ static struct rs_pair *rules_of(uint64_t key)
 
 _Static_assert(SETS == 1 << (64 - 52), "rules_of takes the upper bits");
 
-/* Caches a rule. A zero word marks a free pair, so such a rule is not cached; no real function has
- * it, since it would mean a caller with the same stack pointer as its callee. */
+/* Caches a rule, unless all its bits are zero, since a zero word marks a free pair. No real
+ * function has that rule, which gives the caller the same stack pointer as its callee. */
 static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
 {
     uint64_t word;
@@ -122,10 +122,10 @@ static void keep_rule(uint64_t key, struct rs_unwind_rule rule)
         rs_pair_enter(rules_of(key), (unsigned)(key / 16), key, word);
 }
 
-/* Makes the rule for a return address. Code that lies in no object, as a program's own compiler
- * makes it, may be replaced at any time, so its rules are not cached. An address that lies in no
- * object and has no tables may be no code at all, as what was read may be no real frame; so nothing
- * is read there. */
+/* Makes the rule for a return address, and caches it if an object's code is there. Other code, as a
+ * just-in-time compiler makes it, may be replaced at any time. An address outside all objects and
+ * tables may be no code at all, since the word may not come from a real frame; so nothing is read
+ * there. */
 static RS_COLD struct rs_unwind_rule make_rule(uintptr_t return_address, uint64_t key)
 {
     rs_unwind_find *find = find_function();
@@ -164,9 +164,9 @@ static __thread struct {
 
 static const uintptr_t nowhere = UINTPTR_MAX;
 
-/* For the first thread, pthread_getattr_np reads /proc and allocates. That allocation may enter a
- * malloc of the program that allocates device memory and so comes here again; the inner call then
- * finds `nowhere`, and so takes the thread to be on another stack. */
+/* Finds the bounds of the thread's own stack. For the first thread, pthread_getattr_np reads /proc
+ * and calls malloc. A malloc of the program may allocate device memory, and so come here again: the
+ * inner call then finds `nowhere`, and takes the thread to be on another stack. */
 static RS_COLD void find_own_stack(void)
 {
     struct rs_uncancelled uncancelled;
@@ -207,8 +207,8 @@ struct walk {
     uint64_t unloaded;
 };
 
-/* Reads a word of the stack.  If the frame is not a real one, the word may lie where a sanitizer
- * would report an access. */
+/* Reads a word of the stack, unseen by sanitizers: if the frame is not a real one, the word may lie
+ * where they would report an access. */
 RS_BEFORE_SANITIZERS static inline uintptr_t word_at(uintptr_t address)
 {
     typedef uintptr_t loose_word __attribute__((aligned(1), may_alias));
@@ -258,7 +258,7 @@ RS_HOT_INLINE bool step(struct walk *walk, struct rs_unwind_rule rule, bool trus
     }
     if (RS_UNLIKELY(!trusts && cfa - walk->sp - 1 >= walk->last - walk->sp))
         return false;
-    /* The word just below CFA is always at sp or above. */
+    /* Word -1, just below the CFA, needs no test: it is always at sp or above. */
     if (RS_UNLIKELY(!trusts && return_words != -1 &&
                     !is_on_stack(walk, words_from(cfa, return_words))))
         return false;

@@ -34,11 +34,10 @@ struct rs_unwind_skipped {
 };
 
 /* Stores the return addresses, innermost first, without those at the beginning that lie in
- * `skipped`. Returns their number, at most `max` (not 0), or 0 if the first caller outside
- * `skipped` cannot be found; *end says why there are no more. On another stack than the thread's
- * own (a coroutine's) it reads no more than the skipped frames, so it returns one address, that of
- * the first caller outside `skipped`. A word that is no return address ends the walk. Thread safe;
- * takes no lock but the loader's, as the system's unwinder does. The first call in a process loads
+ * `skipped`. Returns their number, at most `max` (not 0); *end says why there are no more. Returns
+ * 0 if the first caller outside `skipped` cannot be found. If the thread is on a stack that is not
+ * its own (a coroutine's), only that first caller is stored. A word that is no return address ends
+ * the walk. Thread safe. Takes no lock but one of the loader. The first call in a process loads
  * libgcc_s.so.1. */
 unsigned rs_unwind(struct rs_unwind_start start, struct rs_unwind_skipped skipped, void **frames,
                    unsigned max, enum rs_unwind_end *end);

@@ -91,14 +91,14 @@ struct common {
     uint64_t code_alignment;
     int64_t data_alignment;
     uint64_t return_column;
-    /* How addresses are encoded in the entries of functions that refer to this one. */
+    /* How addresses are encoded in the entries of functions that refer to this common entry. */
     unsigned char encoding;
     bool is_augmented, is_signal;
     struct reader instructions;
 };
 
-/* Returns a reader for the contents of an entry, which begins with its length.  The long form of a
- * length is not supported, as in the system's unwinder. */
+/* Returns a reader for the contents of an entry, which begins with its length.  A length in its
+ * long form makes the reader bad; the system's unwinder does not know that form either. */
 static struct reader entry_at(const unsigned char *entry)
 {
     uint32_t length;
@@ -135,8 +135,8 @@ static void read_augmentation(const char *letters, struct reader *data, struct c
         case 'S':
             common->is_signal = true;
             break;
-        case 'B': /* return addresses are signed with another key, which does not matter, as
-                     signatures are removed */
+        case 'B': /* return addresses are signed with key B, which does not matter, since
+                     signatures are removed (unwind.c) */
         case 'G':
             break;
         default:
@@ -219,8 +219,8 @@ struct machine {
     bool is_strange;
 };
 
-/* Returns the place where the row notes how this register was saved; NULL for a register that rules
- * do not need. */
+/* Returns the member of the row that says how this register was saved; NULL for a register that
+ * rules do not need. */
 static struct place *place_in(struct row *row, uint64_t column)
 {
     return column == FP ? &row->fp : column == RETURN ? &row->returns : NULL;
@@ -320,7 +320,7 @@ static const struct instruction {
     [0x12] = {SET_CFA, SIGNED_FACTORED, true, UNSAVED},      /* def_cfa_sf */
     [0x13] = {SET_CFA, SIGNED_FACTORED, false, UNSAVED},     /* def_cfa_offset_sf */
     [0x14] = {SET, PLAIN, true, STRANGE},                    /* val_offset */
-    [0x15] = {SET, PLAIN, true, STRANGE}, /* val_offset_sf: a signed number has the same length */
+    [0x15] = {SET, PLAIN, true, STRANGE}, /* val_offset_sf: signed, but only its length matters */
     [0x16] = {SET, BLOCK, true, STRANGE}, /* val_expression */
     [0x2d] = {NOTHING, NO_OPERAND, false, UNSAVED}, /* AARCH64_negate_ra_state */
     [0x2e] = {NOTHING, PLAIN, false, UNSAVED},      /* GNU_args_size */

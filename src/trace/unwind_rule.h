@@ -16,9 +16,9 @@ enum rs_unwind_kind {
     /* With the kinds below the walk ends. */
     RS_UNWIND_END,     /* the outermost frame */
     RS_UNWIND_SIGNAL,  /* the kernel's frame around a signal handler */
-    RS_UNWIND_UNKNOWN, /* code without tables, with a rare expression in them, or that copies stacks
-                          (greenlets) */
-    RS_UNWIND_NOWHERE, /* there is no code at the address, so it is not a return address */
+    RS_UNWIND_UNKNOWN, /* the caller cannot be found: the code has no tables, or rare expressions in
+                          them, or copies stacks (greenlets) */
+    RS_UNWIND_NOWHERE, /* neither an object nor a table has code there: perhaps no return address */
 };
 
 enum rs_unwind_fp {
@@ -67,18 +67,18 @@ static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
 #endif
 }
 
-/* The type of the system's function _Unwind_Find_FDE: it returns the table entry of the function in
- * which the address lies, and fills in *bases; NULL if there is no entry. */
+/* The type of the system's function _Unwind_Find_FDE, which finds the table entry of the function
+ * that contains an address. It returns the entry, and fills in *bases, or returns NULL. */
 struct rs_unwind_bases {
     void *text, *data;
     void *function; /* where the function begins */
 };
 typedef const void *rs_unwind_find(void *address, struct rs_unwind_bases *bases);
 
-enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* the longest code that returns from a signal handler */
+enum { RS_UNWIND_SIGNAL_BYTES = 9 }; /* length of the longest code that ends a signal handler */
 
 /* Returns the rule for a frame that will continue at this return address. `find` is
- * _Unwind_Find_FDE. is_readable tells that RS_UNWIND_SIGNAL_BYTES of code may be read at the
+ * _Unwind_Find_FDE. If is_readable is true, RS_UNWIND_SIGNAL_BYTES bytes may be read at the
  * address. */
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find,
                                         bool is_readable);
