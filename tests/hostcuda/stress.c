@@ -124,8 +124,9 @@ static void work_with_handles(unsigned *random)
         cuCtxSynchronize();
         break;
     case 11:
+        /* The one before goes: contexts that nobody destroys would fill the device. */
         if (!cuCtxCreate(&ctx, NULL, 0, 0))
-            atomic_store(&contexts[slot % 4], ctx);
+            cuCtxDestroy(atomic_exchange(&contexts[slot % 4], ctx));
         cuCtxSetCurrent(primary);
         break;
     case 12:

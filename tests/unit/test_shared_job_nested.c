@@ -2,6 +2,12 @@
 /* A job inside another job: the limit of each holds. */
 #include "job_shares.h"
 
+int unit_prepare(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return skip_without_robust_mutexes();
+}
+
 TEST(bytes_are_taken_of_both_jobs_or_of_none)
 {
     struct rs_job_limit *inner = new_job(), *outer = new_job();
