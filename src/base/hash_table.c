@@ -69,7 +69,8 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
     size_t at;
 
     RS_ASSERT(key != 0);
-    if (!rs_hash_reserve(table, 1) && table->count + 1 >= table->slot_count)
+    if (!rs_hash_reserve(table, 1) && table->count + 1 >= table->slot_count &&
+        !rs_hash_get(table, key))
         return false; /* the last empty slot must stay, since a search ends there */
     at = slot_of_key(table, key);
     table->count += table->slots[at].key == 0;

@@ -22,9 +22,9 @@ struct rs_hash_table {
  * of host memory. */
 bool rs_hash_reserve(struct rs_hash_table *table, size_t more);
 
-/* Enters a key (not 0) or replaces its value.  Returns false only when a single slot is left, at
- * which searches end, and there is no host memory for a larger table.  It cannot fail for the keys
- * that rs_hash_reserve has made room for. */
+/* Enters a key (not 0), or replaces its value, which cannot fail.  Returns false only when a single
+ * slot is left, at which searches end, and there is no host memory for a larger table.  It cannot
+ * fail for the keys that rs_hash_reserve has made room for. */
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value);
 
 /* Returns the key's value, or NULL when the key is absent. */

@@ -189,7 +189,7 @@ static size_t leave_block(struct rs_account *account, uint64_t block)
     size_t number = number_in(account, block);
 
     if (number > 1)
-        /* Replaces a value: fails only in a full table without memory for a larger one. */
+        /* Cannot fail, since it replaces a value. */
         (void)rs_hash_put(&account->blocks, block, (void *)(uintptr_t)(number - 1));
     else
         (void)rs_hash_take(&account->blocks, block);

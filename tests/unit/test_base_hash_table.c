@@ -88,7 +88,10 @@ TEST(keys_are_entered_without_memory_until_one_slot_is_free)
     for (size_t i = 0; i < most; i++)
         assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
     assert_false(rs_hash_put(&table, key_of(most), value_of(most)));
-    for (size_t i = 0; i < most; i++)
+    assert_true(
+        rs_hash_put(&table, key_of(0), value_of(KEYS))); /* a key that is there needs none */
+    assert_ptr_equal(rs_hash_get(&table, key_of(0)), value_of(KEYS));
+    for (size_t i = 1; i < most; i++)
         assert_ptr_equal(rs_hash_take(&table, key_of(i)), value_of(i));
     host_left = -1;
     rs_hash_clear(&table);
