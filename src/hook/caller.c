@@ -89,15 +89,19 @@ static int see_nth(struct dl_phdr_info *info, size_t bytes, void *data)
 static RS_COLD void *open_first(const char *symbol)
 {
     struct nth nth = {0, NULL};
+    const struct link_map *object;
     void *found = NULL;
 
     for (unsigned i = 0; !found && (nth = (struct nth){i, NULL}, dl_iterate_phdr(see_nth, &nth));
          i++) {
-        const struct link_map *object = object_of(nth.inside);
+        object = object_of(nth.inside);
         if (object && *object->l_name) /* skips the main program, whose scope is the global one */
             found = find_in_object(object, symbol);
     }
-    return found ? open_again(object_of(found)) : NULL;
+    /* Another thread may have unloaded the object since, as only the caller's own is sure to stay.
+     */
+    object = found ? object_of(found) : NULL;
+    return object ? open_again(object) : NULL;
 }
 
 /* Finds the definition for a caller that is linked with no runtime: code that the program
