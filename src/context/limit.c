@@ -250,7 +250,8 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (!path && (result == -ENOENT || result == -EACCES) && job_count == 0)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "this process belongs to no job, so it has nobody to share the limit with: use "
-                    "`rmmshim run --limit-job`, or set RMM_JOB to the same path in all processes");
+                    "`rmmshim run --limit-job`, or set RMM_JOB to the same file in all processes "
+                    "(it is made where it does not exist)");
     else if (result == -EEXIST)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "the processes that use the job's file %s have another limit, %s: set the same "

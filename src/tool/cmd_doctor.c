@@ -128,12 +128,13 @@ void doctor_driver_first(struct doctor *doctor, const struct load_order *order)
 void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
                      const struct namesake *found, const char *when)
 {
-    doctor_add(doctor, is_problem, "names",
-               "start the program with `rmmshim run`, or load that file first: "
-               "LD_PRELOAD=THAT-FILE:librmmshim.so",
-               "%s defines %u variable%s with the names of driver functions (%s): %sfunctions of "
-               "librmmshim.so take their place, and the program crashes",
-               path, found->count, found->count == 1 ? "" : "s", found->names, when);
+    doctor_add(
+        doctor, is_problem, "names",
+        "start the program with `rmmshim run`, or load that file first: "
+        "LD_PRELOAD=THAT-FILE:librmmshim.so",
+        "%s defines %u global variable%s with the names of driver functions (%s): %sfunctions of "
+        "librmmshim.so take their place, and the program crashes",
+        path, found->count, found->count == 1 ? "" : "s", found->names, when);
 }
 
 #ifndef F_SEAL_FUTURE_WRITE

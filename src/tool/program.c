@@ -458,12 +458,12 @@ void library_make_way(const char *library, const char *program)
     (void)load_order_read(program_find_runner(path, runner) ? runner : path, environ, &order);
     for (size_t i = load_order_find(&order, "librmmshim"); i < order.count; i++)
         if (namesake_look(library, order.paths[i], &found))
-            tool_say("%s defines %u variable%s with the names of driver functions (%s): %s",
+            tool_say("%s defines %u global variable%s with the names of driver functions (%s): %s",
                      order.paths[i], found.count, found.count == 1 ? "" : "s", found.names,
                      preload_first(order.paths[i])
                          ? "so that the program does not crash, this file is loaded before "
                            "librmmshim.so, in child processes too"
                          : "functions of librmmshim.so take their place, and the program will "
-                           "crash");
+                           "crash: run it without rmmshim");
     load_order_free(&order);
 }

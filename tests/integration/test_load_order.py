@@ -61,7 +61,7 @@ class Variables(LoadOrder):
             os.unlink(report)
         said = self.tool("run", "--quiet", support.program("wrangler"), settings=POOL).stderr.splitlines()
         self.assertEqual(len(said), 1, said)
-        self.assertRegex(said[0], r"libwrangler\.so defines 5 variables with the names of driver functions \(.*\bcuMemAlloc_v2\b.*\): "
+        self.assertRegex(said[0], r"libwrangler\.so defines 5 global variables with the names of driver functions \(.*\bcuMemAlloc_v2\b.*\): "
                                   "so that the program does not crash, this file is loaded before librmmshim.so, in child processes too$")
 
     def test_an_object_that_only_this_program_can_load(self):
@@ -81,12 +81,12 @@ class Variables(LoadOrder):
             subprocess.run(["cc"] + command, check=True)
         result = self.tool("run", "--quiet", program, settings=POOL)
         self.assertEqual(result.status, 0, result)
-        self.assertRegex(result.stderr, "defines 1 variable with the names of driver functions .*: functions of librmmshim.so take their place, and the program will crash\n$")
+        self.assertRegex(result.stderr, "defines 1 global variable with the names of driver functions .*: functions of librmmshim.so take their place, and the program will crash: run it without rmmshim\n$")
 
     def test_doctor(self):
         for what in (support.program("wrangler"), library("wrangler")):
             result = self.tool("doctor", what)
-            self.assertRegex(result.stdout, r"(?m)^  - names: .*libwrangler\.so defines 5 variables with the names of driver functions "
+            self.assertRegex(result.stdout, r"(?m)^  - names: .*libwrangler\.so defines 5 global variables with the names of driver functions "
                                             r"\(.*\bcuMemAlloc_v2\b.*\): .*crashes -> start the program with `rmmshim run`, ")
         by_hand = self.tool("doctor", support.program("wrangler"), preload=[library("wrangler"), support.SHIM])
         self.assertNotIn("names:", by_hand.stdout)
@@ -95,7 +95,7 @@ class Variables(LoadOrder):
         opens = "import ctypes; ctypes.CDLL(%r); " % library("wrangler") + WAITS
         result = self.tool("doctor", self.start([sys.executable, "-c", opens], [support.SHIM], POOL))
         self.assertEqual(result.status, 1)
-        self.assertRegex(result.stdout, r"(?m)^  ! names: .*libwrangler\.so defines 5 variables .*\bcuMemAlloc_v2\b")
+        self.assertRegex(result.stdout, r"(?m)^  ! names: .*libwrangler\.so defines 5 global variables .*\bcuMemAlloc_v2\b")
         first = [library("wrangler"), support.SHIM]
         self.assertNotIn("names:", self.tool("doctor", self.start([sys.executable, "-c", opens], first, POOL)).stdout)
 

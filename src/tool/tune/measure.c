@@ -36,7 +36,7 @@ static int say_failed(int status, const char *resource)
                  resource, WTERMSIG(status));
     else
         tool_say("with RMM_RESOURCE='%s' the program ended with exit code %d: no results are "
-                 "shown; run it with `rmmshim run --resource` to see its output",
+                 "shown; run it with `rmmshim run --resource EXPRESSION` to see its output",
                  resource, WEXITSTATUS(status));
     return TOOL_FINDING;
 }
