@@ -69,13 +69,14 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
  * stays. */
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice);
 
-/* True when the program has set SYNC_MEMOPS for the block (NULL: no block). */
+/* True when SYNC_MEMOPS was set for the block: by the program, or by the driver when the program
+ * asked for P2P tokens.  False for NULL, which is no block. */
 static inline bool rs_block_syncs_memops(const struct rs_block_record *block)
 {
     return block && block->advised & RS_ADVISED_SYNC_MEMOPS;
 }
 
-/* True when the program has set SYNC_MEMOPS for any live block in the driver allocation around
+/* True when SYNC_MEMOPS was set (see above) for any live block in the driver allocation around
  * address.  Visits every block of the process. */
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 

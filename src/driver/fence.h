@@ -36,10 +36,10 @@ void rs_fence_destroy(CUevent event);
 /* Whether a fence was recorded, and if not, why. */
 enum rs_fence_refusal {
     RS_FENCE_GRANTED,  /* the fence was recorded */
-    RS_FENCE_CAPTURES, /* a stream of the context captures; a fence can be recorded after the
-                          capture */
-    RS_FENCE_REFUSED,  /* refused for good, by the driver or since rs_capture_is_distrusted; only
-                          full waits remain */
+    RS_FENCE_CAPTURES, /* a stream of the context captures, or may be about to; a fence can be
+                          recorded later */
+    RS_FENCE_REFUSED,  /* refused since rs_capture_is_distrusted, or by an error of the driver;
+                          nothing says that this will pass */
     RS_FENCE_FAULTY, /* refused by the driver, since work of the context has failed (rs_is_fault) */
 };
 

@@ -176,8 +176,9 @@ static void *replacement_named(const char *name, const void *function)
     return NULL;
 }
 
-/* Logs that a look-up of a hooked name returned a function that the library does not know: a newer
- * driver's version, or another shim's function. The program gets that function. */
+/* Called when a look-up of a hooked name returned a function that the library does not know: a
+ * newer driver's version, or another shim's function.  The program gets that function.  The first
+ * such name is logged, unless only a retry or a wait is lost with it. */
 static void say_unknown_function(const char *name, int version, cuuint64_t flags)
 {
     static struct rs_late_line line = {

@@ -48,7 +48,7 @@ struct site {
 };
 
 enum {
-    SERVED_UNKNOWN, /* the settings have not been read yet */
+    SERVED_UNKNOWN, /* not decided yet */
     SERVED_NOT, /* the runtime is too old, the settings exclude it, or a tool must see its calls */
     SERVED_AT_ONCE,
 };

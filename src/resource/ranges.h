@@ -47,14 +47,15 @@ static inline size_t rs_lead_bytes(CUdeviceptr address, size_t alignment)
  * size.  So a tree stays a few nodes deep even with thousands of free blocks.  The index needs no
  * memory beyond the blocks' records.  The owner's lock protects it. */
 
-/* A part of a range, free or handed out.  The record lies in host memory, since the host cannot
- * access device memory. */
+/* A part of a range: free, handed out, or, in `virtual`, void or busy.  The record lies in host
+ * memory, since the host cannot access device memory. */
 struct rs_block {
     CUdeviceptr address;
     size_t size_bytes;               /* a multiple of 512 unless the block ends its range */
     struct rs_block *before, *after; /* neighbours in the range; NULL at the range's ends */
-    struct rs_block *left, *right;   /* of a free block: its children in the index's tree */
-    uint32_t rank; /* of a free block: its heap priority in the tree, a hash of the address */
+    /* In an index: the block's children in the tree.  `virtual` also links busy blocks by left. */
+    struct rs_block *left, *right;
+    uint32_t rank; /* in an index: the block's heap priority in the tree, a hash of the address */
     uint8_t group; /* enum rs_block_group of its range, or RS_BLOCKS_END */
     bool is_free;
     bool is_void; /* `virtual` only: addresses without memory, in a separate index */
@@ -160,7 +161,7 @@ struct rs_block_request {
      * does not bind a small request at the upper end of a common range. */
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;
-    bool is_small;   /* a small request: it is cut at the upper end of a common range */
+    bool is_small;   /* a small request: a large block of a common range is cut at its upper end */
     bool stays_away; /* with is_small: never cuts a block that large requests could use */
 };
 

@@ -92,7 +92,8 @@ void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
         rs_mr_synchronise(mr->upstream[i], when);
 }
 
-/* Defaults of two ops that frees call: a call costs less there than a test for NULL. */
+/* Defaults of the two ops that are called while the program frees a block.  An op that is always
+ * there needs no test for NULL on that path. */
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;

@@ -21,7 +21,9 @@ enum {
  * thread safe. */
 int rs_published_begin(size_t head_bytes);
 
-/* Called in a forked child, which has no copy of the file's memory: the heap serves from now on. */
+/* Called in a forked child, which must not count in its parent's file: from now on the heap serves.
+ * The child does not inherit the mapping.  With LeakSanitizer it does, and this call makes it
+ * read-only. */
 void rs_published_forget(void);
 
 /* Returns the file's first bytes, zeroed at first; NULL when nothing is published. */

@@ -36,8 +36,8 @@ static void print_tree(const struct rs_expression *node, int depth)
         printf(" %s=", rows[i].name);
         print_value(&rows[i], &node->values[i]);
     }
-    /* A node of the user's expression has its place in that text (`at`); an inserted `reuse` has
-     * none.  In a stack made from sizes (RMM_POOL_SIZE) no node has a place. */
+    /* An inserted `reuse` has no place (`at`) in the user's expression.  The descriptor is tested
+     * too, since in a stack made from sizes (RMM_POOL_SIZE) no node has a place. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- added by rmmshim, so that a freed block is reused only when the GPU is done "
                "with it");

@@ -5,9 +5,10 @@
  * A prefetch runs on the library's own stream of the context, in no order with the program's work:
  * if the program touches a page first, the page moves at that moment.  No prefetch outlives its
  * block, since the driver's free waits for that stream too, and so does the fence of `reuse`.
- * Errors of a prefetch are ignored, as the block is usable without it.  Some memory cannot be
- * prefetched: device and pinned memory, and managed memory of a device without concurrent managed
- * access.  Device memory is never tried; for other memory the first refusal ends the attempts.
+ * Errors of a prefetch are ignored, as the block is usable without it.  Where all memory beneath is
+ * device memory nothing is tried.  Elsewhere each block is: for a pinned block, or a device block
+ * under a fallback, the driver refuses.  The attempts end when the driver says that the device
+ * cannot prefetch at all, or when there is no stream for them.
  *
  * Advice applies to whole pages, so blocks that share a page with a small block get it too.  The
  * advice is taken back when the block is freed, so that no block of a pool keeps it. */
@@ -126,8 +127,7 @@ static const struct rs_mr_ops prefetch_ops = {
 static int prefetch_init(struct rs_mr *mr, const void *config)
 {
     (void)config;
-    /* Host memory is tried: pageable memory (system) may migrate, page-locked memory (pinned) does
-     * not, as the first prefetch shows. */
+    /* Host memory is tried, since pageable memory (system) may migrate. */
     atomic_store(&RS_MR_AS(prefetch, mr)->is_idle, mr->memories == 1u << RS_MEMORY_DEVICE);
     return 0;
 }

@@ -70,8 +70,9 @@ void rs_virtual_leave(struct rs_virtual *vm);
 /* Makes a block void that is in no index, and merges it with void neighbours. */
 void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block);
 
-/* rs_virtual_put_free makes a busy block free, which must have memory.  rs_virtual_take_free makes
- * a free block busy. */
+/* rs_virtual_put_free makes a block free that has memory and is in no index (a busy one, or the
+ * rest of one that was cut), and merges it with free neighbours.  rs_virtual_take_free makes a free
+ * block busy. */
 void rs_virtual_put_free(struct rs_virtual *vm, struct rs_block *block);
 void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block);
 
