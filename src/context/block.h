@@ -10,7 +10,7 @@
 #include "resource/block.h"
 #include "resource/resource.h"
 
-/* A live block as `introspect` and `ipc` see it. */
+/* What other files are told of a live block. */
 struct rs_block_view {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */

@@ -23,10 +23,11 @@ struct device_limit {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
     _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
-    /* Live stream-ordered allocations, in bytes as requested. */
+    /* Live stream-ordered allocations: their bytes as requested, and their number. */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
     /* The memory that the driver served to the program itself, beside the stacks, in bytes as
-     * requested. Of the driver's memory pools only the program's blocks count. */
+     * requested.  Of the pools of cuMemAllocAsync only the program's blocks count; of graphs the
+     * charged bytes do, since the driver does not tell what was requested. */
     _Atomic size_t unserved_bytes, peak_unserved_bytes;
     _Atomic uint64_t refused;                /* out-of-memory errors that the program received */
     struct rs_job_share shares[RS_JOBS_MAX]; /* one for each job; the account charges the first one

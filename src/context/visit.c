@@ -218,9 +218,10 @@ static void begin_trim(void)
     rs_mr_retry_unfinished();
 }
 
-/* Trims once, inside a request, so that no driver call waits without bound. On a driver without
- * fences nobody can tell whether a call would wait. There, outside a request, the trim may wait,
- * and keeps only one context at a time from ending. */
+/* Trims once.  Begins a request for it, since no driver call waits without bound inside a request.
+ * On a driver without fences nobody can tell whether a call would wait.  There none is begun:
+ * unless the caller is inside a request, the trim may wait, and keeps one context at a time from
+ * ending. */
 static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
 {
     struct trim trim = {.keep_bytes = keep_bytes};

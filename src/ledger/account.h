@@ -184,13 +184,13 @@ size_t rs_account_room(const struct rs_account *account);
  */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 
-/* Returns the most bytes of the device with which this process can ever be charged: the smaller of
- * its own limit and its job's.  SIZE_MAX without either, and for NULL. */
+/* Returns the most bytes of the device with which this process may be charged, whatever others
+ * have: the smaller of its own limit and its job's.  SIZE_MAX without either, and for NULL. */
 size_t rs_account_most(const struct rs_account *account);
 
-/* Returns the most bytes of the device with which this process can be charged now: as
- * rs_account_most, but less what the job's other processes have taken of the job's limit (never 0).
- * SIZE_MAX without a limit, and for NULL. */
+/* Returns the most bytes of the device with which this process may be charged now: the smaller of
+ * its own limit and what the job's other processes leave of the job's (at least 1 byte).  SIZE_MAX
+ * without a limit, and for NULL. */
 size_t rs_account_limit(const struct rs_account *account);
 
 /* Returns recent_peak_bytes, the largest charged_bytes that the driver has granted since the last

@@ -45,7 +45,8 @@ struct rs_published_refusal {
     char text[RS_PUBLISHED_REFUSAL_BYTES];
 };
 
-/* Calls about one kind of memory that no stack served. */
+/* Calls about one kind of memory that no stack served.  Frees of managed memory count in the entry
+ * of device memory, since cuMemFree frees both. */
 struct rs_published_forwarded {
     _Atomic uint64_t allocations;
     _Atomic uint64_t repeated; /* allocations made after a block was freed; each freed block counts

@@ -100,7 +100,7 @@ static void context_gone(struct rs_context *context)
     rs_block_forget_all(context);
     rs_export_forget_held(context);
     rs_charge_forget(context);
-    if (!context->primary) /* a primary context keeps its handle, and what is noted for it */
+    if (!context->primary) /* a primary context has the same handle, and peers, when it is back */
         rs_peer_forget(context->handle, context->id);
 }
 

@@ -59,7 +59,8 @@ struct watched {
     size_t count;
 };
 
-/* The served processes of this user, whose pages stay mapped.  All zero at first. */
+/* The served processes whose pages this user may read (root: those of all users).  The pages stay
+ * mapped.  All zero at first. */
 struct watch {
     struct watched *processes;
     size_t count;

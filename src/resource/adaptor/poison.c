@@ -52,8 +52,8 @@ static const char *const on_error_words[] = {"report", "abort", NULL};
 struct record {
     struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
     struct rs_allocation upstream; /* upstream's block, with the guards */
-    size_t size_bytes : 63;        /* the size that the program asked for */
-    size_t is_guarded : 1;         /* no fill or check of the block has failed so far */
+    size_t size_bytes : 63;        /* the size asked of this resource */
+    size_t is_guarded : 1; /* the block could be filled at its allocation, and at its free */
     /* The call site that allocated the block last; NULL: not known. */
     const struct rs_call_site *site;
 };

@@ -145,8 +145,9 @@ static CUresult stream_is_capturing(UNUSED CUstream stream, CUstreamCaptureStatu
     return CUDA_SUCCESS;
 }
 
-/* Returns 1 for the default stream, and for others a number by their order (struct sequence_event).
- * Each thread has a per-thread default stream of its own. */
+/* Stores the stream's number: 1 for the default stream, and for others their number in the sequence
+ * less 1 (struct sequence_event).  Each thread has a per-thread default stream of its own, whose
+ * number is the thread's, shifted above all these. */
 static CUresult stream_number(CUstream stream, unsigned long long *number)
 {
     *number = stream == CU_STREAM_PER_THREAD ? (uint64_t)device.thread << THREAD_BITS
