@@ -31,10 +31,12 @@ static bool lacks_room(struct rs_job_share *share)
 
 void rs_job_share_enter(struct rs_job_share *share)
 {
+    static bool said; /* each request tries again */
+
     for (; share; share = share->next)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
-            if (lacks_room(share))
+            if (lacks_room(share) && rs_log_once(&said))
                 rs_log("this process gets no memory of one of its devices: all %d entries of the "
                        "job's limit are taken (a process takes one, and one more for each device "
                        "that it uses); start fewer processes in the job",

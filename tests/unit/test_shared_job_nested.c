@@ -2,6 +2,9 @@
 /* A job inside another job: the limit of each holds. */
 #include "job_shares.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 int unit_prepare(int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -52,13 +55,27 @@ static void enter_below_a_full_job(struct rs_job_share *below, struct rs_job_sha
     assert_null(above->entry);
 }
 
+/* The first test that fills a job, since the line is written once in a process. */
 TEST(a_device_for_which_an_outer_job_had_no_room_is_entered_later)
 {
     struct rs_job_share below, above;
     struct rs_job_entry *last = NULL;
+    int pipe_ends[2], kept = dup(STDERR_FILENO);
+    char said[4096];
+    ssize_t length;
 
+    assert_int_equal(pipe2(pipe_ends, O_NONBLOCK), 0);
+    dup2(pipe_ends[1], STDERR_FILENO);
     enter_below_a_full_job(&below, &above, &last);
-    assert_false(rs_job_share_take(&below, 1));
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(rs_job_share_take(&below, 1));
+    dup2(kept, STDERR_FILENO);
+    length = read(pipe_ends[0], said, sizeof(said));
+    assert_true(length > 0);
+    assert_ptr_equal(memchr(said, '\n', (size_t)length), said + length - 1); /* one line */
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    close(kept);
     last->owner = 0; /* as when its member is gone */
     assert_true(rs_job_share_take(&below, 600));
     assert_int_equal(total_in(above.job), 600);
