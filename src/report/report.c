@@ -11,6 +11,7 @@
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/limit.h"
+#include "context/table.h"
 #include "context/visit.h"
 #include "recording/recorder.h"
 #include "report/counters.h"
@@ -40,16 +41,28 @@ enum {
 
 /* ---- the leak report ---- */
 
-static struct rs_holders gone; /* blocks of ended contexts; protected by the contexts' lock */
+/* The blocks of ended contexts; at exit those of the others are added. Protected by the contexts'
+ * lock until is_gathered is true; from then on only the report uses them. */
+static struct rs_holders all_leaks;
+static bool is_gathered; /* protected by the contexts' lock */
 
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
-    rs_holders_add(&gone, stack, mr, true);
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    if (!is_gathered) /* otherwise the report has these blocks as live ones */
+        rs_holders_add(&all_leaks, stack, mr, true);
 }
 
-static void gather_live(void *data, struct rs_stack *stack, struct rs_mr *mr)
+/* Returns false if the contexts' lock cannot be had, which say_left_out reports. */
+static bool gather_leaks(void)
 {
-    rs_holders_add(data, stack, mr, false);
+    if (!rs_contexts_lock_bounded())
+        return false;
+    for (struct rs_stack_walk walk = {0}; rs_contexts_next_stack(&walk);)
+        rs_holders_add(&all_leaks, walk.stack, walk.mr, false);
+    is_gathered = true;
+    rs_mutex_unlock(&rs_contexts_lock);
+    return true;
 }
 
 static struct rs_document document;
@@ -179,10 +192,11 @@ static void write_leaks(void)
     bool json = rs_config.tracking == RS_STATISTICS_JSON;
     size_t count;
 
-    rs_context_each_stack(gather_live, &gone);
-    count = rs_holders_sort(&gone, true);
+    if (!gather_leaks())
+        return;
+    count = rs_holders_sort(&all_leaks, true);
     rs_page_begin(&leaks_page, &leaks_file, rs_config.tracking_path);
-    fill_leaks(&gone, count, json);
+    fill_leaks(&all_leaks, count, json);
     if (json)
         rs_document_put_json(&leaks_page, &document.root, false);
     else
