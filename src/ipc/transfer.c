@@ -174,11 +174,27 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
 /* ---- the importer ---- */
 
-#define NONE_LEFT "this process has no file descriptor left (ulimit -n), or may not open a socket"
 #define NO_ANSWER "the process that shared the memory does not answer"
 
+/* True, with the CUDA error in *result, when a system call has failed by `error` since this process
+ * lacks descriptors or memory. */
+static bool is_lack(int error, CUresult *result)
+{
+    if (error == EMFILE || error == ENFILE)
+        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                "this process has no file descriptor left (ulimit -n)");
+    else if (error == ENOMEM || error == ENOBUFS)
+        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                "this process has too little memory to receive from the process "
+                                "that shared the memory");
+    else
+        return false;
+    return true;
+}
+
 /* Waits until the socket has something to receive. Returns false with the CUDA error in *result
- * when the exporter has ended or cannot answer, when until_ns is over, or when poll fails. */
+ * when the exporter has ended or cannot answer, when until_ns is over, or when poll fails for lack
+ * of memory. */
 static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t until_ns,
                      CUresult *result)
 {
@@ -187,12 +203,8 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t un
     int ready;
 
     while ((ready = poll(&one, 1, LOOK_MS)) <= 0) {
-        if (ready < 0 && errno != EINTR) {
-            *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                    "this process has too little memory to wait for the process "
-                                    "that shared the memory");
+        if (ready < 0 && is_lack(errno, result))
             return false;
-        }
         if (!rs_exporter_is_running(transfer->handle, result))
             return false;
         if (!rs_exporter_read(transfer->exporter, &now) ||
@@ -269,8 +281,8 @@ static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
         }
         if (connection >= 0)
             rs_file_close(connection);
-        else if (errno == EMFILE || errno == ENFILE)
-            return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
+        else if (is_lack(errno, &result))
+            return result;
         if (rs_clock_ns() > until_ns) /* others have connected all the time */
             return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_ANSWER);
     }
@@ -287,21 +299,24 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
     bool is_asked;
 
     RS_ASSERT(transfer->connection < 0);
-    errno = listener < 0 ? EMFILE : 0;
-    is_asked = listener >= 0 && rs_exporter_read(transfer->exporter, &header) &&
+    if (listener < 0)
+        return is_lack(errno, &result)
+                   ? result
+                   : RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
+                                   "this process may not open a socket, by which it would receive "
+                                   "from the process that shared the memory");
+    errno = 0;
+    is_asked = rs_exporter_read(transfer->exporter, &header) &&
                write_request(transfer->handle, &header.pipe, &request);
     transfer->failures = header.pipe.failures;
     if (is_asked)
         result = accept_exporter(transfer, listener);
-    else if (errno == EMFILE || errno == ENFILE)
-        result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
-    else if (rs_exporter_is_running(transfer->handle, &result))
+    else if (!is_lack(errno, &result) && rs_exporter_is_running(transfer->handle, &result))
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
                                "the process that made the handle has closed a file "
                                "descriptor that rmmshim needs to share the memory, as a loop over "
                                "all descriptors does");
-    if (listener >= 0)
-        rs_file_close(listener);
+    rs_file_close(listener);
     return result;
 }
 
@@ -316,9 +331,8 @@ static CUresult receive(const struct rs_transfer *transfer, int *fd)
     if (!comes_by(transfer, transfer->connection, rs_clock_ns() + answer_wait_ns, &result))
         return result;
     /* The kernel leaves out a descriptor for which this process has no room. */
-    if (rs_job_receive(transfer->connection, &message, sizeof(message), fd) == -EMFILE)
-        return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY, NONE_LEFT);
-    return CUDA_SUCCESS;
+    (void)is_lack(-rs_job_receive(transfer->connection, &message, sizeof(message), fd), &result);
+    return result;
 }
 
 CUresult rs_transfer_next(struct rs_transfer *transfer, uint32_t piece, int *fd)

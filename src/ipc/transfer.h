@@ -45,7 +45,7 @@ struct rs_transfer {
  * lasts 10 s at most, and ends when the exporter does. Returns CUDA_ERROR_NOT_READY when the
  * exporter cannot send the descriptor, or no longer exports the block. Returns another error, and
  * logs it, when the exporter cannot be reached, does not answer or has ended, or when this process
- * has no descriptor left. */
+ * has no descriptor or memory left, or may not open a socket. */
 CUresult rs_transfer_next(struct rs_transfer *transfer, uint32_t piece, int *fd);
 
 /* Must follow the last call of rs_transfer_next. */

@@ -31,7 +31,9 @@ enum { PIECES = 20, GENERATION = 7, RIGHT = 100, WRONG = 200 };
 /* ---- the system ---- */
 
 static atomic_uint sockets, failing_socket; /* how many were asked for, and which one is refused */
-static bool refuses_pipes, refuses_threads, refuses_accepts, refuses_numbers, shows_nothing;
+static int socket_error, accept_error;      /* how; 0: none is refused */
+static const char *reason;                  /* why an open was refused last */
+static bool refuses_pipes, refuses_threads, refuses_numbers, shows_nothing;
 static bool shows_strangers;
 static uint64_t ahead_s; /* of the clock, a second for each look that shows nothing or a stranger */
 
@@ -42,6 +44,7 @@ int __real_pipe2(int ends[2], int flags);
 int __real_poll(struct pollfd *files, nfds_t count, int timeout_ms);
 int __real_socket(int domain, int type, int protocol);
 bool __real_rs_thread_start(void *(*run)(void *));
+void __wrap_rs_ipc_say_refused(bool *said, const char *why);
 int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 ssize_t __wrap_getrandom(void *into, size_t bytes, unsigned flags);
@@ -60,8 +63,9 @@ int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int
 {
     if (shows_strangers && ++ahead_s < 100)
         return memfd_create("no connection of the exporter's", MFD_CLOEXEC);
-    return refuses_accepts || shows_strangers ? refuse(EMFILE)
-                                              : __real_accept4(listener, address, bytes, flags);
+    if (shows_strangers)
+        return refuse(EMFILE);
+    return accept_error ? refuse(accept_error) : __real_accept4(listener, address, bytes, flags);
 }
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
@@ -94,7 +98,14 @@ int __wrap_poll(struct pollfd *files, nfds_t count, int timeout_ms)
 
 int __wrap_socket(int domain, int type, int protocol)
 {
-    return ++sockets == failing_socket ? refuse(EMFILE) : __real_socket(domain, type, protocol);
+    return ++sockets == failing_socket ? refuse(socket_error)
+                                       : __real_socket(domain, type, protocol);
+}
+
+void __wrap_rs_ipc_say_refused(bool *said, const char *why)
+{
+    (void)said;
+    reason = why;
 }
 
 bool __wrap_rs_thread_start(void *(*run)(void *))
@@ -106,7 +117,9 @@ static int allow_all(void **state)
 {
     (void)state;
     sockets = failing_socket = 0;
-    refuses_pipes = refuses_threads = refuses_accepts = refuses_numbers = shows_nothing = false;
+    socket_error = EMFILE;
+    accept_error = 0;
+    refuses_pipes = refuses_threads = refuses_numbers = shows_nothing = false;
     shows_strangers = false;
     return 0;
 }
@@ -360,12 +373,26 @@ static void is_refused(CUresult expected)
     close(ends[1]);
 }
 
-TEST(an_importer_that_may_not_listen_is_out_of_memory)
+/* What the next socket fails with, the error that the program gets, and the reason that it reads.
+ */
+static void is_refused_for(int error, CUresult expected, const char *why)
 {
-    failing_socket = 1;
-    is_refused(CUDA_ERROR_OUT_OF_MEMORY);
+    failing_socket = sockets + 1;
+    socket_error = error;
+    is_refused(expected);
+    assert_non_null(strstr(reason, why));
+}
+
+TEST(an_importer_that_cannot_listen_says_why)
+{
+    is_refused_for(EMFILE, CUDA_ERROR_OUT_OF_MEMORY, "no file descriptor left");
+    is_refused_for(ENFILE, CUDA_ERROR_OUT_OF_MEMORY, "no file descriptor left");
+    is_refused_for(ENOMEM, CUDA_ERROR_OUT_OF_MEMORY, "too little memory");
+    is_refused_for(ENOBUFS, CUDA_ERROR_OUT_OF_MEMORY, "too little memory");
+    is_refused_for(EACCES, CUDA_ERROR_NOT_SUPPORTED, "may not open a socket");
+    failing_socket = 0;
     refuses_numbers = true;
-    is_refused(CUDA_ERROR_OUT_OF_MEMORY);
+    is_refused(CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST(an_exporter_that_does_not_answer_is_given_up)
@@ -409,16 +436,23 @@ static void *answer_at_once(void *data)
     return NULL;
 }
 
-TEST(an_importer_without_room_for_the_connection_is_out_of_memory)
+static void cannot_accept(int error, const char *why)
 {
     struct rs_transfer transfer = begin();
     pthread_t thread;
     int ends[2], fd = -1;
 
     name_pipe(ends);
-    refuses_accepts = true;
+    accept_error = error;
     assert_int_equal(pthread_create(&thread, NULL, answer_at_once, ends), 0);
     assert_int_equal(rs_transfer_next(&transfer, 0, &fd), CUDA_ERROR_OUT_OF_MEMORY);
     pthread_join(thread, NULL);
     assert_int_equal(fd, -1);
+    assert_non_null(strstr(reason, why));
+}
+
+TEST(an_importer_without_room_for_the_connection_is_out_of_memory)
+{
+    cannot_accept(EMFILE, "no file descriptor left");
+    cannot_accept(ENOMEM, "too little memory");
 }
