@@ -350,19 +350,15 @@ static void end_connection(struct connection *ended)
 /* Accepts a waiting connection.  False when there is none, or no room for it (is_full). */
 static bool accept_one(void)
 {
-    int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct connection *connection;
+    struct connection *connection = calloc(1, sizeof(*connection));
+    int fd = connection ? accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
 
     is_full = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
     if (is_full)
         (void)poll(NULL, 0, NAP_MS); /* the connection stays in the queue, and its process waits */
-    if (fd < 0)
+    if (fd < 0) {
+        free(connection);
         return false;
-    connection = calloc(1, sizeof(*connection));
-    if (!connection) {
-        summary.missed++;
-        close(fd);
-        return true;
     }
     *connection = (struct connection){{OF_CONNECTION, fd}, connections, rs_clock_ns()};
     connections = connection;
