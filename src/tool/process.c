@@ -254,13 +254,22 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
 enum { WORDS_BYTES = 4096 };
 
 /* For each interpreter, the letters of its options that have an argument, in the same word or as
- * the next one: options with some value, with code to run, and with the name of a module. */
+ * the next one: options with some value, with code to run (or without a file to run), and with the
+ * name of a module. A shell's values are always the next word. Of long options these are known: '='
+ * follows one whose value may be the next word, '!' one with code, and a space one without a value.
+ */
 static const struct interpreter {
-    const char *name, *value, *code, *module;
+    const char *name, *value, *next_value, *code, *module, *long_options;
 } interpreters[] = {
-    {"python", "WXQ", "c", "m"}, {"pypy", "WXQ", "c", "m"}, {"julia", "ptJHCL", "eE", ""},
-    {"Rscript", "", "e", ""},    {"node", "r", "ep", ""},   {"ruby", "IrCE", "e", ""},
-    {"perl", "I", "eE", ""},     {"bash", "oO", "c", ""},   {"sh", "o", "c", ""},
+    {"python", "WXQ", "", "c", "m", "check-hash-based-pycs="},
+    {"pypy", "WXQ", "", "c", "m", "check-hash-based-pycs=jit="},
+    {"julia", "ptJHCLOg", "", "eE", "m", "project threads=eval!print!"},
+    {"Rscript", "", "", "e", "", "vanilla no-save no-environ no-restore verbose "},
+    {"node", "rC", "", "ep", "", "require=import=eval!print!"},
+    {"ruby", "IrCXE", "", "e", "", "encoding=disable=enable=yjit "},
+    {"perl", "IMm", "", "eE", "", ""},
+    {"bash", "", "oO", "cs", "", "rcfile=init-file=login norc noprofile noediting posix "},
+    {"sh", "", "oO", "cs", "", "rcfile=init-file=login norc noprofile noediting posix "},
 };
 
 /* Returns the interpreter of that name, which may include a version (python3.13t); NULL: it is no
@@ -284,31 +293,53 @@ static const char *next_word(const char *word, const char *end)
     return word < end ? word : NULL;
 }
 
+/* A shell also has options that begin with '+'. */
+static bool is_option(const char *word)
+{
+    return *word == '-' || *word == '+';
+}
+
+/* Returns the character that follows a long option in the list of those that are known; '\0' if it
+ * is not there. */
+static char find_long_option(const char *known, const char *name, size_t length)
+{
+    for (size_t known_length; *known; known += known_length + 1) {
+        known_length = strcspn(known, "=! ");
+        if (known_length == length && memcmp(known, name, length) == 0)
+            return known[length];
+    }
+    return '\0';
+}
+
 /* Skips the option at *word, which moves to the option's last word.  Returns true if no script
- * follows; *module is then the module that runs instead, or NULL. */
+ * follows, or it is not known where; *module is then the module that runs instead, or NULL. */
 static bool ends_options(const struct interpreter *of, const char **word, const char *end,
                          const char **module)
 {
-    const char *value;
+    bool is_long = (*word)[1] == '-';
+    const char *name = *word + 1 + is_long, *value;
+    size_t length = strcspn(name, "=");
+    char known = find_long_option(of->long_options, name, length);
 
     *module = NULL;
-    /* Of long options with a value as the next word, only this one, Python's, is known. */
-    if ((*word)[1] == '-') {
-        if (strcmp(*word, "--check-hash-based-pycs") == 0)
+    if (is_long || known) { /* bash takes its long options with one dash, too */
+        if (known == '=' && !name[length])
             *word = next_word(*word, end);
-        return !*word;
+        return known == '!' || !*word || (!known && !name[length]);
     }
-    for (const char *letter = *word + 1; *letter; letter++) {
+    for (const char *letter = name; *letter && *word; letter++) {
         bool is_module = strchr(of->module, *letter) != NULL;
         if (strchr(of->code, *letter))
             return true;
+        if (strchr(of->next_value, *letter))
+            *word = next_word(*word, end);
         if (!is_module && !strchr(of->value, *letter))
             continue;
         value = letter[1] ? letter + 1 : (*word = next_word(*word, end));
         *module = is_module ? value : NULL;
         return is_module || !*word;
     }
-    return !(*word)[1]; /* "-": the script is read from stdin */
+    return !*word || !*name; /* "-": the script is read from stdin */
 }
 
 void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIPT_BYTES])
@@ -317,17 +348,19 @@ void identity_script(const char *words, size_t bytes, char script[IDENTITY_SCRIP
     const struct interpreter *of = bytes ? find_interpreter(basename(words)) : NULL;
 
     *script = '\0';
-    while (of && (word = next_word(word, end))) {
-        if (strcmp(word, "--") == 0 && (word = next_word(word, end)))
+    while (of && (word = next_word(word, end)) && is_option(word)) {
+        if (strcmp(word, "--") == 0) {
+            word = next_word(word, end);
             break;
-        if (!word || *word != '-' || ends_options(of, &word, end, &module))
+        }
+        if (ends_options(of, &word, end, &module)) {
+            word = NULL;
             break;
+        }
     }
-    if (!of || !word)
-        return;
     if (module)
         snprintf(script, IDENTITY_SCRIPT_BYTES, "-m %s", module);
-    else if (*word != '-')
+    else if (of && word && !is_option(word))
         snprintf(script, IDENTITY_SCRIPT_BYTES, "%s", basename(word));
     rs_plain_make(script);
 }
