@@ -89,7 +89,7 @@ int rs_memory_file_find(const struct rs_memory_file_search *search)
         if (!is_link_to(path, wanted))
             continue;
         fd = search->to_change ? rs_file_open_to_change(path) : rs_file_open(path);
-        if (fd < 0 && (errno == EACCES || errno == EPERM))
+        if (fd < 0 && errno != ENOENT) /* ENOENT: the process has just closed it */
             failed = -errno;
         if (fd >= 0 && !search->accepts(fd, search->data)) {
             rs_file_close(fd);

@@ -45,6 +45,7 @@ enum steer_answer {
     STEER_BUSY,    /* the process is busy with another writer's command */
     STEER_GONE,    /* the process ended meanwhile */
     STEER_REFUSED, /* the process has no file for commands, or this user may not write to it */
+    STEER_LACKING, /* not known, since this process has no descriptor or memory left */
     STEER_INTERRUPTED, /* a signal is about to end this process; the command is withdrawn */
 };
 
@@ -234,11 +235,13 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
                                    uint64_t wait_ns, char **list)
 {
     uint64_t until_ns = rs_clock_ns() + wait_ns;
-    enum steer_answer answer = STEER_REFUSED;
+    enum steer_answer answer = STEER_LACKING;
     struct sigaction before[ENDINGS];
     void *file = MAP_FAILED;
     int fd = open_commands(process);
 
+    if (fd < 0 && process_answer_of(fd) == PROCESS_LACKING)
+        return STEER_LACKING;
     if (fd < 0)
         return process_answer_of(fd) == PROCESS_GONE || process_is_ending(process) ? STEER_GONE
                                                                                    : STEER_REFUSED;
@@ -283,8 +286,10 @@ static int say_answer(const struct process *process, enum steer_answer answer,
                      ? ""
                      : "; try a longer --wait, or start the process with RMM_CONTROL=thread");
     else
-        tool_say("process %d %s", number, texts[answer]);
-    return answer == STEER_GONE || answer == STEER_REFUSED ? TOOL_FINDING : TOOL_LATE;
+        tool_say("process %d %s", number,
+                 answer == STEER_LACKING ? process_answer_text(PROCESS_LACKING) : texts[answer]);
+    return answer == STEER_GONE || answer == STEER_REFUSED || answer == STEER_LACKING ? TOOL_FINDING
+                                                                                      : TOOL_LATE;
 }
 
 int steer(const struct steer_target *target, struct rs_commands *command, char **list)

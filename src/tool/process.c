@@ -37,9 +37,11 @@ const char *process_path(const struct process *process, const char *name,
 bool process_has_ended(const struct process *process)
 {
     char stat[RS_PROCESS_TEXT_BYTES], path[PROCESS_PATH_BYTES];
+    ssize_t length = rs_file_text(process_path(process, "/stat", path), stat, sizeof(stat));
 
-    return rs_file_text(process_path(process, "/stat", path), stat, sizeof(stat)) <= 0 ||
-           rs_process_stat_has_ended(stat);
+    if (length < 0)
+        return process_answer_of(-errno) != PROCESS_LACKING;
+    return length == 0 || rs_process_stat_has_ended(stat);
 }
 
 bool process_is_ending(const struct process *process)
@@ -58,9 +60,19 @@ bool process_is_ending(const struct process *process)
 
 enum process_answer process_answer_of(int failed)
 {
-    return failed == -ENODATA                      ? PROCESS_UNSERVED
-           : failed == -EACCES || failed == -EPERM ? PROCESS_DENIED
-                                                   : PROCESS_GONE;
+    switch (-failed) {
+    case ENODATA:
+        return PROCESS_UNSERVED;
+    case EACCES:
+    case EPERM:
+        return PROCESS_DENIED;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+        return PROCESS_LACKING;
+    default:
+        return PROCESS_GONE;
+    }
 }
 
 const void *process_map_page(int fd, uint64_t *inode)
@@ -83,10 +95,11 @@ static enum process_answer map_own_page(struct process *process)
 
     if (fd < 0)
         return process_answer_of(fd);
+    errno = 0;
     process->file = process_map_page(fd, &process->inode);
     close(fd);
     if (!process->file)
-        return PROCESS_DENIED;
+        return errno == ENOMEM ? PROCESS_LACKING : PROCESS_DENIED;
     return rs_published_check_layout(process->file) ? PROCESS_SERVED : PROCESS_UNREADABLE;
 }
 
@@ -115,10 +128,12 @@ bool process_has_its_page(const struct process *process)
     char path[PROCESS_PATH_BYTES];
     int fd = rs_published_find(process_path(process, "", path), 0, 0);
     struct stat status;
-    bool has = fd >= 0 && fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
+    bool has;
 
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return process_answer_of(fd) == PROCESS_LACKING;
+    has = fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
+    close(fd);
     return has;
 }
 
@@ -130,6 +145,7 @@ const char *process_answer_text(enum process_answer answer)
         [PROCESS_GONE] = "does not exist",
         [PROCESS_DENIED] = "belongs to another user",
         [PROCESS_UNREADABLE] = "is served by another version of rmmshim",
+        [PROCESS_LACKING] = "cannot be looked at: this command has no descriptor or memory left",
     };
 
     return texts[answer];

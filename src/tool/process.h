@@ -19,6 +19,7 @@ enum process_answer {
     PROCESS_GONE,       /* no process has that number, or it has ended */
     PROCESS_DENIED,     /* it belongs to another user, or access to it or its page is refused */
     PROCESS_UNREADABLE, /* its page is of another version of rmmshim */
+    PROCESS_LACKING,    /* not known, since this process has no descriptor or memory left */
 };
 
 struct process {
@@ -41,7 +42,8 @@ void process_close(struct process *process);
 /* Converts a failure to find a file of the process (-errno of rs_memory_file_find) to an answer. */
 enum process_answer process_answer_of(int failed);
 
-/* True when the process has ended, a zombie included. */
+/* True when the process has ended, a zombie included. False if that cannot be found out, for want
+ * of a descriptor or memory. */
 bool process_has_ended(const struct process *process);
 
 /* Finds out, when a file of the process is not found, whether the process is ending and has closed
@@ -50,7 +52,8 @@ bool process_has_ended(const struct process *process);
 bool process_is_ending(const struct process *process);
 
 /* True when the mapped page is still the page of the process, which has no page or another one
- * after it has begun to run another program. */
+ * after it has begun to run another program. True also if that cannot be found out, for want of a
+ * descriptor or memory. */
 bool process_has_its_page(const struct process *process);
 
 /* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */

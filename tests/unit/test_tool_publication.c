@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { GUARD_BYTES = 1 << 20, ROUNDS = 5000, DEVICES = 3, BLOCK_BYTES = 1000 };
@@ -143,6 +144,31 @@ TEST(a_sound_page)
         assert_int_equal(rs_report_value(&page.stacks[i].report, RS_PROGRAM, "live", 0),
                          (size_t)(page.stacks[i].device + 1) * BLOCK_BYTES);
     publication_release(&page);
+}
+
+/* The command must have descriptors to look at another process: without them the process is there.
+ */
+TEST(a_process_for_which_descriptors_are_lacking_is_not_gone)
+{
+    struct process process, again;
+    struct rlimit before, few;
+
+    assert_int_equal(process_open(getpid(), &process), PROCESS_SERVED);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (few = before, few.rlim_cur = 0; few.rlim_cur < 1024; few.rlim_cur++) {
+        enum process_answer answer;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        assert_false(process_has_ended(&process));
+        assert_true(process_has_its_page(&process));
+        answer = process_open(getpid(), &again);
+        process_close(&again);
+        if (answer == PROCESS_SERVED)
+            break;
+        assert_int_equal(answer, PROCESS_LACKING);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_in_range(few.rlim_cur, 1, 1023);
+    process_close(&process);
 }
 
 TEST(another_version)

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ---- the writer's mapping, whose first write is seen ---- */
@@ -105,4 +106,27 @@ TEST(a_command_that_is_being_carried_out_is_waited_for)
     assert_int_equal(steer(&target, &command, NULL), TOOL_LATE);
     assert_int_equal(atomic_load(&commands->step), RS_COMMAND_TAKEN);
     assert_int_equal(commands->bytes, 1);
+}
+
+TEST(a_process_whose_file_cannot_be_opened_has_not_ended)
+{
+    struct rs_commands command = {.kind = RS_COMMAND_TRIM};
+    int kept = dup(STDERR_FILENO), ends[2];
+    struct rlimit before, none;
+    char said[256] = "";
+
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    dup2(ends[1], STDERR_FILENO);
+    setrlimit(RLIMIT_NOFILE, &none);
+    assert_int_equal(steer(&target, &command, NULL), TOOL_FINDING);
+    setrlimit(RLIMIT_NOFILE, &before);
+    dup2(kept, STDERR_FILENO);
+    assert_true(read(ends[0], said, sizeof(said) - 1) > 0);
+    assert_non_null(strstr(said, "no descriptor or memory left"));
+    close(kept);
+    close(ends[0]);
+    close(ends[1]);
 }
