@@ -99,7 +99,7 @@ static inline CUresult rs_effort_result_of_driver(CUresult result)
 struct rs_trim {
     size_t keep_bytes;   /* each resource keeps up to this much in wholly free upstream blocks */
     unsigned initial_of; /* bits 1 << rs_memory: resources over these kinds of memory also give back
-                            their initial size (`virtual` never does) */
+                            their initial size */
     bool is_reclaim;     /* the trim serves a request that is out of memory, so `reuse` does not
                             wait for freed blocks; in other trims it waits for up to 20 ms */
 };

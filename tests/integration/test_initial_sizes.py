@@ -134,6 +134,9 @@ class InitialSizes(support.Test):
 
     def test_what_fits_takes_it_and_it_comes_back(self):
         self.prints(ASYNC, "device 1 free used device 60 used", "used 16", "used 60")
+        # `virtual` gives it to another user of the device, and grows with the requests that need it.
+        self.prints(VIRTUAL, "device 1 free used ordered 60 used free used device 1 used", "used 16", "used 60",
+                    "used 0", "used 2", HOSTCUDA_POOL_STEP="2MiB")
         for settings in POOLS:
             # Of the pool's own ...
             self.prints(settings, "device 1 free used device 60 used", "used 16", "used 60")

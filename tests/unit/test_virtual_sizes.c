@@ -27,6 +27,20 @@ TEST(the_initial_size_is_there_and_stays)
     end(mr);
 }
 
+/* It goes for the sake of device memory alone, as that of `pool` and `async`. */
+TEST(the_initial_size_goes_back_before_a_request_fails)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("initial_size=100MiB"));
+    struct rs_allocation block = take(mr, 512);
+
+    assert_int_equal(rs_mr_trim_all(mr, ~(1u << RS_MEMORY_DEVICE)), 0);
+    assert_int_equal(rs_mr_trim_all(mr, 1u << RS_MEMORY_DEVICE), 96 * MIB);
+    assert_good(mr);
+    assert_int_equal(fake_vmm.created_bytes, 32 * MIB); /* where the live block is */
+    give(mr, &block);
+    end(mr);
+}
+
 TEST(an_initial_size_larger_than_what_is_free_starts_smaller)
 {
     struct rs_mr *mr = make(300 * MIB, OPTIONS("initial_size=1GiB"));

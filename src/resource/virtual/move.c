@@ -370,18 +370,21 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
  * end, which addresses and granules outlive (MEASURED.md).  These driver calls need no current
  * context. ---- */
 
-/* Picks the granules that a trim gives back: all free ones, except for keep_bytes and the initial
- * size.  First collects all free granules to count them, and puts them back.  Then collects as many
- * as go back.  Returns false when there are none, or no host memory. */
-static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes)
+/* Picks the granules that a trim gives back: all free ones, except for keep_bytes and
+ * (keep_initial) the initial size.  First collects all free granules to count them, and puts them
+ * back.  Then collects as many as go back.  Returns false when there are none, or no host memory.
+ */
+static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes,
+                           bool keep_initial)
 {
+    size_t least = keep_initial ? rs_min(vm->held_granules, vm->initial_granules) : 0;
     size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);
     size_t count, spares;
 
     rs_virtual_collect_sources(vm, move, SIZE_MAX);
     count = move->source_granules + vm->spare_count;
     count -= rs_min(count, keep);
-    count = rs_min(count, vm->held_granules - rs_min(vm->held_granules, vm->initial_granules));
+    count = rs_min(count, vm->held_granules - least);
     spares = rs_min(vm->spare_count, count);
     put_sources(vm, move);
     move->source_granules = 0;
@@ -396,13 +399,13 @@ static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, 
     return true;
 }
 
-size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
+size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes, bool keep_initial)
 {
     struct rs_virtual_move move = {.gap = NULL};
     CUstreamCaptureMode mode;
     size_t released = 0, in_hand_bytes = 0;
 
-    if (gather_surplus(vm, &move, keep_bytes)) {
+    if (gather_surplus(vm, &move, keep_bytes, keep_initial)) {
         in_hand_bytes = (move.source_granules + move.handle_count) * vm->granule_bytes;
         rs_account_begin_return(vm->base.environment->account, in_hand_bytes);
         mode = rs_virtual_begin_calls(vm);

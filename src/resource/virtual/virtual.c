@@ -138,7 +138,7 @@ static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
     rs_mutex_lock(&vm->base.lock);
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
-        released_bytes = rs_virtual_trim(vm, trim->keep_bytes);
+        released_bytes = rs_virtual_trim(vm, trim->keep_bytes, !rs_trim_takes_initial(trim, mr));
     RS_ASSERT_SLOW(virtual_is_sound(mr));
     rs_virtual_leave(vm);
     return released_bytes;
@@ -484,7 +484,8 @@ static const struct rs_option virtual_options[] = {
         .none = true, .minimum = RS_DRIVER_GRANULARITY, .maximum = (uint64_t)1 << 34),
     RS_OPTION_SIZE_ROW(
         struct virtual_config, initial_size, "0",
-        "how much memory is taken at the first allocation; `rmmshim trim` does not give it back",
+        "how much memory is taken at the first allocation; `rmmshim trim` does not give it back; "
+        "it goes back only when a request would fail otherwise",
         .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",

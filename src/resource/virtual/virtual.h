@@ -141,9 +141,9 @@ enum rs_virtual_means { RS_VIRTUAL_HELD, RS_VIRTUAL_HELD_AND_NEW, RS_VIRTUAL_NEW
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
                          enum rs_virtual_means means, bool *disturbed);
 
-/* Gives free memory back to the driver, except for keep_bytes, and never the initial size.  Returns
- * the bytes given back. */
-size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);
+/* Gives free memory back to the driver, except for keep_bytes and (keep_initial) the initial size.
+ * Returns the bytes given back. */
+size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes, bool keep_initial);
 
 /* ---- without the lock ---- */
 
