@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse under many threads: none ever gets a block that work still uses. */
+/* reuse under many threads: none ever gets a block that work still uses, and none misses one. */
 #include "driver/capture.h"
+#include "resource/reuse/reuse.h"
 #include "reuse_stack.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -138,5 +140,60 @@ TEST(threads_never_get_a_busy_block_on_an_old_driver)
 
     run_threads(&stack);
     assert_true(counter(&stack, "full_waits") > 10);
+    end(&stack);
+}
+
+/* While `round` is odd nothing is live, so all that is held is idle. */
+static _Atomic unsigned round_now, reads, missed;
+static _Atomic bool is_over;
+
+static void *read_idle(void *data)
+{
+    struct stack *stack = data;
+
+    while (!atomic_load(&is_over)) {
+        unsigned before = atomic_load(&round_now);
+        size_t idle_bytes = rs_mr_idle_bytes(stack->mr);
+        if (before % 2 && atomic_load(&round_now) == before && idle_bytes < stack->leaf->live_bytes)
+            atomic_fetch_add(&missed, 1);
+        atomic_fetch_add(&reads, 1);
+    }
+    return NULL;
+}
+
+static void wait_for_read(void)
+{
+    unsigned before = atomic_load(&reads);
+
+    while (atomic_load(&reads) - before < 2)
+        sched_yield();
+}
+
+TEST(a_block_that_becomes_ready_is_idle_all_the_while)
+{
+    enum { TURNS = 200 };
+    struct stack stack = start(64 * MIB, "initial_size=64MiB");
+    struct rs_allocation block;
+    pthread_t reader;
+
+    atomic_store(&round_now, 0);
+    atomic_store(&missed, 0);
+    atomic_store(&is_over, false);
+    assert_int_equal(pthread_create(&reader, NULL, read_idle, &stack), 0);
+    for (unsigned i = 0; i < TURNS; i++) {
+        block = take(&stack, 64 << 10);
+        (void)give_busy(&stack, &block);
+        seal(&stack);
+        complete_all();
+        atomic_fetch_add(&round_now, 1);
+        wait_for_read();
+        assert_true(rs_reuse_retire(RS_MR_AS(rs_reuse, stack.mr)));
+        wait_for_read();
+        assert_int_equal(counter(&stack, "kept"), 64 << 10);
+        atomic_fetch_add(&round_now, 1);
+    }
+    atomic_store(&is_over, true);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    assert_int_equal(atomic_load(&missed), 0);
     end(&stack);
 }

@@ -146,19 +146,23 @@ static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
     rs_mr_synchronise(mr->upstream[0], when);
 }
 
+/* Reads the places in the order in which freed blocks pass through them, so that a block on its way
+ * counts at least once.  It may count twice for a moment. */
 static size_t reuse_idle_bytes(struct rs_mr *mr)
 {
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
+    size_t bytes = rs_reuse_quarantined(reuse).bytes;
 
-    return rs_reuse_kept(reuse).bytes + rs_reuse_quarantined(reuse).bytes +
-           atomic_load(&reuse->giving_bytes);
+    bytes += rs_reuse_kept(reuse).bytes;
+    return bytes + atomic_load(&reuse->giving_bytes);
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)
 {
     struct rs_reuse *reuse = RS_MR_AS(rs_reuse, mr);
+    size_t blocks = rs_reuse_quarantined(reuse).blocks; /* read first, as above */
 
-    return rs_reuse_kept(reuse).blocks + rs_reuse_quarantined(reuse).blocks;
+    return blocks + rs_reuse_kept(reuse).blocks;
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
