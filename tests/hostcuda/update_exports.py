@@ -15,6 +15,9 @@ BY_HAND = {
     "cuGraphInstantiateWithFlags": [("cuGraphInstantiateWithFlags", 11040), ("cuGraphInstantiate", 12000)],
 }
 
+# What came after the toolkit of which the list is.
+LATER = [("cuGraphAddNode_v3", "cuGraphAddNode", 13040, "legacy")]
+
 HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
 # The driver's exported functions: symbol, base name and first version for cuGetProcAddress
@@ -60,6 +63,7 @@ def rows_of(symbols, versions):
                 rows.append((symbol, base, version, kind))
     for symbol, names in BY_HAND.items():
         rows += [(symbol, base, version, "legacy") for base, version in names]
+    rows += [row for row in LATER if row[0] not in symbols]
     return sorted(rows)
 
 

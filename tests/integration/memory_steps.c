@@ -2,7 +2,8 @@
 /* Steps in the order of the arguments, for scenes about what a stack holds when:
  *
  * - device|managed|pinned|ordered MIB: allocates; prints the result where it is a refusal
- * - node|any_node|any_node_v2 MIB: adds a node that allocates to a graph; prints a refusal
+ * - node|any_node|any_node_v2|any_node_v3 MIB: adds a node that allocates to a graph; prints a
+ * refusal
  * - free: the latest block
  * - push EXPRESSION, pop: the resource of the thread
  * - used: prints what the device has in use, in MiB, contexts aside
@@ -59,7 +60,7 @@ static void end(int is_primary)
     block_count = 0;
 }
 
-/* By the call for memory nodes, or by the first or second version of the one for all nodes. */
+/* By the call for memory nodes, or by a version of the one for all nodes. */
 static CUresult add_node(const char *kind, size_t bytes)
 {
     CUgraphNodeParams params = {
@@ -70,6 +71,8 @@ static CUresult add_node(const char *kind, size_t bytes)
     };
     CUresult (*first)(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *) =
         (__typeof__(first))(uintptr_t)dlsym(RTLD_DEFAULT, "cuGraphAddNode");
+    __typeof__(&cuGraphAddNode_v2) third =
+        (__typeof__(third))(uintptr_t)dlsym(RTLD_DEFAULT, "cuGraphAddNode_v3");
     CUgraphNode node;
     CUgraph graph;
 
@@ -78,6 +81,8 @@ static CUresult add_node(const char *kind, size_t bytes)
         return first(&node, graph, NULL, 0, &params);
     if (strcmp(kind, "any_node_v2") == 0)
         return cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
+    if (strcmp(kind, "any_node_v3") == 0)
+        return third(&node, graph, NULL, NULL, 0, &params);
     return cuGraphAddMemAllocNode(&node, graph, NULL, 0,
                                   (CUDA_MEM_ALLOC_NODE_PARAMS *)&params.alloc);
 }

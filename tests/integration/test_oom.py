@@ -118,9 +118,10 @@ class Text(OutOfMemory):
     def test_a_graph_s_node(self):
         """Refused by the limit, and by the device."""
         ways = (60, {"RMM_LIMIT": "64MiB"}), (200, {"RMM_POOL_SIZE": "0"})
-        for call, (refused, settings) in support.pairs(("node", "any_node", "any_node_v2"), ways):
+        for call, (refused, settings) in support.pairs(("node", "any_node", "any_node_v2", "any_node_v3"), ways):
             with self.subTest(call, settings=settings):
-                result = self.steps("text", "device", "10", call, str(refused), refused=[refused], **settings)
+                result = self.steps("text", "device", "10", call, str(refused), refused=[refused],
+                                    HOSTCUDA_DRIVER_VERSION="13040", **settings)
                 self.assertIn("out of memory on GPU 0: %d" % refused, result.stderr)
                 self.assertIn("10.0 MiB used", result.said[0])
 

@@ -11,6 +11,7 @@ FULL = {"HOSTCUDA_MEMORY": "256MiB", "HOSTCUDA_CONTEXT_MEMORY": "64MiB", "HOSTCU
 
 class Retry(support.Test):
     def play(self, scene, settings=None, *, more=None, **how):
+        more = dict(more or {}, HOSTCUDA_DRIVER_VERSION="13040")  # the first that has cuGraphAddNode_v3
         result = run([support.program("retry"), *scene], settings, more=more, **how)
         self.assertEqual((result.status, result.stdout), (0, "ok\n"), "%s under %s\n%s" % (scene, settings, result))
         self.assertEqual(result.stderr, "")

@@ -257,6 +257,20 @@ HC_API CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
     return add_any_node(node, graph, earlier, count, params);
 }
 
+#if CUDA_VERSION < 13040
+CUresult cuGraphAddNode_v3(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                           size_t, CUgraphNodeParams *);
+#endif
+
+HC_API CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                  const CUgraphEdgeData *edges, size_t count,
+                                  CUgraphNodeParams *params)
+{
+    HC_ENTER(cuGraphAddNode_v3);
+    (void)edges;
+    return add_any_node(node, graph, earlier, count, params);
+}
+
 HC_API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
                                       size_t count, CUdeviceptr dptr)
 {

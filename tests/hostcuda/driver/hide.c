@@ -23,17 +23,12 @@ bool hc_entry_is_offered(const struct hc_entry *entry)
 }
 
 /* A symbol is offered if one of its rows is. */
-static bool is_hidden(const char *symbol)
+static bool is_offered(const char *symbol)
 {
-    bool is_known = false;
-    for (unsigned i = 0; i < hc_entry_count; i++) {
-        if (strcmp(hc_entries[i].symbol, symbol))
-            continue;
-        is_known = true;
-        if (hc_entry_is_offered(&hc_entries[i]))
-            return false;
-    }
-    return is_known;
+    for (unsigned i = 0; i < hc_entry_count; i++)
+        if (!strcmp(hc_entries[i].symbol, symbol) && hc_entry_is_offered(&hc_entries[i]))
+            return true;
+    return false;
 }
 
 static int find_symbols(struct dl_phdr_info *info, size_t size, void *out)
@@ -91,21 +86,26 @@ static void make_writable(void *begin, size_t bytes)
     mprotect((void *)from, to - from, PROT_READ | PROT_WRITE);
 }
 
+static void hide(struct symbols *symbols, uint32_t first, uint32_t end, const char *name)
+{
+    for (uint32_t i = first; i < end; i++) {
+        ElfW(Sym) *symbol = &symbols->table[i];
+        if (strcmp(symbols->names + symbol->st_name, name))
+            continue;
+        symbol->st_shndx = SHN_UNDEF;
+        symbol->st_value = 0;
+    }
+}
+
 void hc_hide_exports(void)
 {
-    if (hc_config.driver_version >= 13000 && !hc_config.withhold)
-        return;
     struct symbols symbols = {0};
     dl_iterate_phdr(find_symbols, &symbols);
     if (!symbols.table || !symbols.names || !symbols.gnu_hash)
         return;
     uint32_t first = symbols.gnu_hash[1], end = symbol_end(&symbols);
     make_writable(symbols.table + first, (end - first) * sizeof(*symbols.table));
-    for (uint32_t i = first; i < end; i++) {
-        ElfW(Sym) *symbol = &symbols.table[i];
-        if (!is_hidden(symbols.names + symbol->st_name))
-            continue;
-        symbol->st_shndx = SHN_UNDEF;
-        symbol->st_value = 0;
-    }
+    for (unsigned i = 0; i < hc_entry_count; i++)
+        if (!hc_entry_is_offered(&hc_entries[i]) && !is_offered(hc_entries[i].symbol))
+            hide(&symbols, first, end, hc_entries[i].symbol);
 }
