@@ -424,9 +424,8 @@ static struct runtime *runtime_of(void *handle, void *real, void **get_version)
     return runtime_at(mine.dli_fbase);
 }
 
-/* Keeps `real` in the runtime's record, for calls that are not served. If the version function lies
- * elsewhere than before, another library has been loaded at the runtime's address, and its version
- * is asked for. */
+/* Keeps `real` in the runtime's record, for calls that are not served. Each look-up forgets whether
+ * the runtime may be served, since another version may have been loaded at its address. */
 void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
 {
     void *get_version;
@@ -437,8 +436,8 @@ void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
         which++;
     if (!runtime || which == FUNCTIONS)
         return real;
-    if (atomic_exchange(&runtime->get_version, get_version) != get_version)
-        atomic_store(&runtime->served, SERVED_UNKNOWN);
+    atomic_store(&runtime->get_version, get_version);
+    atomic_store(&runtime->served, SERVED_UNKNOWN);
     atomic_store_explicit(&runtime->functions[which], real, memory_order_release);
     return given[runtime - runtimes][which];
 }

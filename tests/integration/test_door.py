@@ -3,6 +3,7 @@
 to the runtime that the caller would have called without the library."""
 import json
 import os
+import sys
 import unittest
 
 import support
@@ -22,6 +23,22 @@ def library(name):
 
 RUNTIMES = [library("door_runtime"), library("door_second_runtime"), "libcudart.so.13"]
 PLUGINS = ["door_counting", "door_shared", "door_static", "door_second"]
+
+# Loads a runtime twice at one place, as two versions, and prints where it was and what calls of each reached it.
+RELOAD = """
+import _ctypes, ctypes, os, sys
+path, version = sys.argv[1], "DOOR_VERSION"
+places = set()
+for os.environ[version] in ("13000", "11080"):
+    runtime = ctypes.CDLL(path)
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        places.add(next(line.split("-")[0] for line in file if path in line))
+    block = ctypes.c_void_p()
+    for _ in range(100):
+        assert not runtime.cudaMalloc(ctypes.byref(block), 4096) and not runtime.cudaFree(block)
+    _ctypes.dlclose(runtime._handle)
+print(len(places), flush=True)
+"""
 
 
 class Door(support.Test):
@@ -127,6 +144,16 @@ class Door(support.Test):
                 seen, _ = self.counts([support.program("door_program_by_handle")], settings,
                                       DOOR_RUNTIME=library("door_runtime"), **more)
                 self.assertEqual(seen["runtime"], (MALLOCS, FREES))
+
+    def test_another_runtime_at_the_same_place(self):
+        """A version that is not served follows one that is."""
+        path = self.path("counts")
+        result = run([sys.executable, "-c", RELOAD, library("door_runtime")], POOL, more={"DOOR_COUNTS": path})
+        self.assertEqual(result.outcome, (0, "1\n"), result)
+        with open(path, encoding="utf-8") as file:
+            first, second = (int(line.split()[1]) for line in file)
+        self.assertLess(first, 10)
+        self.assertEqual(second, 100)
 
     def test_only_runtimes_by_handle(self):
         """What another interposer answers for itself is not ours to replace."""
