@@ -330,8 +330,8 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Bit i: the driver was asked for the handle of device i's primary context, and no call since may
- * have ended that context. */
+/* Bit i: the driver has told the handle of device i's primary context, and no call since may have
+ * ended that context. */
 static _Atomic uint64_t primaries_learnt;
 
 static void forget_learnt(CUdevice device)
@@ -473,14 +473,16 @@ void rs_context_release_primary(CUdevice device)
 static void learn_primary(CUdevice device)
 {
     struct rs_ending ending;
+    bool learnt;
 
     if (!rs_driver_is_primary_active(device))
         return;
     rs_ending_begin(&ending, NULL, device, false);
-    (void)rs_driver_learn_primary(device);
+    learnt = rs_driver_learn_primary(device) != NULL;
     forget_learnt(device);
     drop_if_ended(device);
-    atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
+    if (learnt)
+        atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
     rs_ending_finish(&ending, false);
 }
 

@@ -174,9 +174,8 @@ static void looked_up_meanwhile(void)
 }
 
 /* The same, and the first allocation comes when the release has returned. */
-static void retained_meanwhile(void)
+static void retain_meanwhile(CUcontext primary)
 {
-    CUcontext primary = retain();
     CUdeviceptr old = allocate();
     pthread_t thread;
 
@@ -188,6 +187,25 @@ static void retained_meanwhile(void)
     finish(thread);
     CHECK(cuMemFree(old) == CUDA_ERROR_INVALID_VALUE);
     use_now();
+}
+
+static void retained_meanwhile(void)
+{
+    retain_meanwhile(retain());
+}
+
+/* The same, and the driver has failed when the library asked it first for the primary context's
+ * handle. */
+static void learnt_later(void)
+{
+    CUcontext primary = retain(), other;
+
+    MUST(cuCtxCreate_v2(&other, 0, device));
+    delay("cuDevicePrimaryCtxRetain:count=1:code=999");
+    use(allocate());
+    CHECK(hostcuda_fault_hits() == 1);
+    MUST(cuCtxSetCurrent(primary));
+    retain_meanwhile(primary);
 }
 
 /* The releasing thread has seen that the context is gone, and then there is a new one with memory
@@ -479,6 +497,7 @@ int main(int argc, char **argv)
         {"late_release", late_release},
         {"looked_up_meanwhile", looked_up_meanwhile},
         {"retained_meanwhile", retained_meanwhile},
+        {"learnt_later", learnt_later},
         {"late_look", late_look},
         {"late_reset", late_reset},
         {"late_destroy", late_destroy},
