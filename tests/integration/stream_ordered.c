@@ -285,6 +285,22 @@ static void shared_too_late(void)
     MUST(cuMemFreeAsync(block, stream));
 }
 
+/* Memory of eight contexts of a device is lent; with a ninth one it is said that some is not. */
+static void shared_by(int contexts)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUcontext there, created;
+
+    (void)allocate_on(stream, BYTES);
+    for (int i = 1; i < contexts; i++) {
+        MUST(cuCtxCreate_v2(&created, 0, device));
+        (void)allocate_on(NULL, BYTES);
+    }
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuMemPoolSetAccess(default_pool(), &access, 1));
+}
+
 /* ---- streams of other contexts ---- */
 
 /* The device of the stream serves, whatever is current; a free on another device's stream comes
@@ -410,6 +426,10 @@ int main(int argc, char **argv)
         shared_pool();
     else if (!strcmp(scene, "shared_too_late"))
         shared_too_late();
+    else if (!strcmp(scene, "shared_by_eight"))
+        shared_by(8);
+    else if (!strcmp(scene, "shared_by_nine"))
+        shared_by(9);
     else if (!strcmp(scene, "elsewhere"))
         elsewhere();
     else if (!strcmp(scene, "refused"))
