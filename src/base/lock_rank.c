@@ -2,16 +2,16 @@
 /* The order of locks, in builds with slow asserts. */
 #include "base/lock.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* The locks that this thread holds.  A signal handler of the thread may take and release locks
  * between any two instructions here, and leaves the marks of locks held before as they were:
  * drop_gone_marks stops at the first slot that is not marked as gone, and a slot that is counted
- * but not filled yet is NULL.  (Not covered: a handler that interrupts drop_gone_marks between its
- * test and its stores.) */
+ * but not filled yet is NULL. */
 static __thread struct {
     const struct rs_lock_mark *volatile marks[RS_LOCKS_HELD_MAX];
-    volatile unsigned count;
+    _Atomic unsigned count;
 } held;
 
 static const struct rs_lock_mark gone = {RS_RANK_NONE, "nothing"};
@@ -58,11 +58,16 @@ void rs_lock_rank_taken(const struct rs_lock_mark *mark)
     held.marks[at] = mark;
 }
 
+/* If a signal handler drops marks after the test, the exchange fails, and `at` becomes the new
+ * count. */
 static void drop_gone_marks(void)
 {
-    while (held.count > 0 && held.marks[held.count - 1] == &gone) {
-        held.marks[held.count - 1] = NULL;
-        held.count = held.count - 1;
+    unsigned at = held.count;
+
+    while (at > 0 && held.marks[at - 1] == &gone) {
+        held.marks[at - 1] = NULL;
+        if (atomic_compare_exchange_strong(&held.count, &at, at - 1))
+            at--;
     }
 }
 

@@ -389,7 +389,6 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
 {
     const struct rs_account *account = rs_limit_account(device);
     uint64_t moves = rs_context_moves(DEVICE_MEMORIES);
-    bool served;
 
     rs_request.is_hopeless = false;
     if (give_back_for(device, refusal, 0))
@@ -398,12 +397,7 @@ static bool reclaim_device(int device, const struct rs_refusal *refusal, bool ma
         return true;
     if (wait_for_job(account, may_wait))
         return true;
-    served = is_possible(device, refusal);
-    if (!served && may_wait && ask_others(device, refusal))
-        return true;
-    rs_request.is_hopeless = !served || !room_may_come(device, refusal);
-    if (!served)
-        return false;
+    rs_request.is_hopeless = !is_possible(device, refusal) || !room_may_come(device, refusal);
     if (rs_request.is_hopeless)
         return (may_wait && ask_others(device, refusal)) ||
                (is_stale(account, refusal, moves) && rs_request_may_repeat());

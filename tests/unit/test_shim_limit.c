@@ -6,6 +6,7 @@
 #include "config/mode.h"
 #include "context/limit.h"
 #include "lines.h"
+#include "traps.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,21 +21,6 @@ static void look(int signal)
     (void)signal;
     looks++;
     missed += rs_limit_is_used(DEVICE) && atomic_load(&rs_limit_account(DEVICE)->limit_bytes) == 0;
-}
-
-/* The processor's trap flag: a signal after each instruction.  (A thread that races with another
- * one meets a gap of a few instructions too seldom on a busy machine.)  meson.build leaves this
- * test out for other processors, and under ThreadSanitizer, which delivers signals late. */
-static void step(bool on)
-{
-    if (on) /* beyond the red zone */
-        __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq;"
-                         "lea 128(%%rsp), %%rsp" ::
-                             : "memory", "cc");
-    else
-        __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; andq $~0x100, (%%rsp); popfq;"
-                         "lea 128(%%rsp), %%rsp" ::
-                             : "memory", "cc");
 }
 
 TEST(who_finds_a_limit_resolved_finds_the_limit)
