@@ -203,7 +203,8 @@ static bool is_open_elsewhere(uint32_t number)
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
             rs_log("the program closed a file descriptor of rmmshim, as a loop over all "
-                   "descriptors does: memory shared with other processes will not be reused");
+                   "descriptors does: memory that it has shared with other processes stays "
+                   "allocated even after its free");
         return true;
     }
     /* The generation must be cleared before the lock is asked for (ipc/table.h). */
@@ -257,9 +258,9 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse_export(
                 &said,
-                "the table of memory blocks that are shared with other processes is full, "
-                "or the program has closed its file descriptor; set RMM_IPC=dedicated, which "
-                "needs no table");
+                "this process shares too many blocks with other processes, or has closed a file "
+                "descriptor that rmmshim needs to share them, as a loop over all descriptors does: "
+                "set RMM_IPC=dedicated, which needs neither");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;

@@ -265,9 +265,10 @@ static CUresult receive_segment(const struct opening *opening, const struct rs_i
         if (is_all)
             (void)close_segment(segment);
     } else if (!is_all) {
-        result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                               "the process that shared the memory could not send it (its "
-                               "RLIMIT_NOFILE may be too low)");
+        result = RS_IPC_REFUSE(
+            CUDA_ERROR_MAP_FAILED,
+            "the process that shared the memory could not send it, perhaps because "
+            "it had no file descriptor left: start that process with a higher `ulimit -n`");
     }
     return result;
 }
@@ -393,9 +394,10 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
     struct record *entered = NULL;
 
     if (segment && segment->context != opening->context) {
-        *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
-                                "memory of the memory resource `async` can be open in only one "
-                                "CUDA context of a process");
+        *result = RS_IPC_REFUSE(
+            CUDA_ERROR_NOT_SUPPORTED,
+            "this memory is open in another CUDA context of this process, and memory of the memory "
+            "resource 'async' can be open in only one CUDA context at a time");
         return NULL;
     }
     if (!segment)

@@ -118,7 +118,8 @@ bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result
     errno = 0;
     if (handle->process_namespace != rs_process_namespace())
         *result = RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
-                                "the memory belongs to a process in another PID namespace");
+                                "the memory belongs to a process in another PID namespace, as in "
+                                "another container: start both processes in one PID namespace");
     else if ((start_ticks = rs_process_start_ticks(handle->process)) != handle->start_ticks)
         *result = refuse_not_running(handle, start_ticks, errno);
     else
@@ -154,9 +155,10 @@ static CUresult refuse_table(int error)
             CUDA_ERROR_NOT_PERMITTED,
             "this process is not allowed to access the process that shared the memory, which "
             "belongs to another user, or is not dumpable (prctl)");
-    return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, "the process that shared the memory has closed "
-                                                "rmmshim's table of shared blocks, or runs "
-                                                "another program now");
+    return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
+                         "the process that shared the memory has closed a file "
+                         "descriptor that rmmshim needs to share it, as a loop over all "
+                         "descriptors does, or runs another program now (exec)");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */
@@ -263,6 +265,10 @@ bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *
 
 /* ---- slots ---- */
 
+#define NO_LIST                                                                                    \
+    "the list of shared blocks in the process that shared the memory cannot be locked or read: "   \
+    "set RMM_IPC=dedicated in that process, which needs no list"
+
 static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short type)
 {
     struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
@@ -278,9 +284,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     bool is_read;
 
     if (!set_lock(exporter, handle->slot, F_RDLCK)) {
-        *result = RS_IPC_REFUSE(
-            CUDA_ERROR_MAP_FAILED,
-            "cannot lock the table of memory blocks that are shared between processes");
+        *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_LIST);
         return false;
     }
     /* The slot must be locked before its generation is read (ipc/table.h). */
@@ -295,12 +299,9 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                                         offsetof(struct rs_ipc_slot, generation))) == sizeof(again);
     if (is_read && slot->generation == handle->generation && again == handle->generation)
         return true;
-    *result = is_read
-                  ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
-                                  "the process that shared the memory has freed it")
-                  : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                                  "cannot read the table of memory blocks that are shared between "
-                                  "processes");
+    *result = is_read ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
+                                      "the process that shared the memory has freed it")
+                      : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_LIST);
     return false;
 }
 

@@ -174,7 +174,7 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
 /* ---- the importer ---- */
 
-#define NO_ANSWER "the process that shared the memory does not answer"
+#define NO_ANSWER "the process that shared the memory does not answer (it may be stopped)"
 
 /* True, with the CUDA error in *result, when a system call has failed by `error` since this process
  * lacks descriptors or memory. */
@@ -185,8 +185,8 @@ static bool is_lack(int error, CUresult *result)
                                 "this process has no file descriptor left (ulimit -n)");
     else if (error == ENOMEM || error == ENOBUFS)
         *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                "this process has too little memory to receive from the process "
-                                "that shared the memory");
+                                "this process has too little host memory to receive from the "
+                                "process that shared the memory");
     else
         return false;
     return true;
