@@ -295,7 +295,8 @@ static bool parse_sizes(const struct parse *of, const char *begin, const char *e
         begin = plus;
     }
     *text = format_sizes(&sizes);
-    return *text || rs_diagnose(of->diagnostics, of->source, NULL, "out of host memory");
+    return *text || rs_diagnose(of->diagnostics, of->source, NULL,
+                                "no host memory is left to read this setting");
 }
 
 struct rs_sizes rs_option_sizes(const char *text)
@@ -366,7 +367,8 @@ static bool parse_text(const struct parse *of, const char *begin, const char *en
     if (begin == end)
         return rs_diagnose(of->diagnostics, of->source, begin, "%s is empty", of->row->name);
     *text = strndup(begin, (size_t)(end - begin));
-    return *text || rs_diagnose(of->diagnostics, of->source, begin, "out of host memory");
+    return *text || rs_diagnose(of->diagnostics, of->source, begin,
+                                "no host memory is left to read this setting");
 }
 
 static bool parse_as(enum rs_option_type type, const struct parse *of, const char *begin,

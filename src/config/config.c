@@ -304,7 +304,7 @@ static void diagnose_no_memory(const char *entry, struct rs_diagnostics *diagnos
 
     snprintf(name, sizeof(name), "%.*s", (int)length, entry);
     rs_diagnose(diagnostics, &(struct rs_source){name, entry + length + (entry[length] == '=')},
-                NULL, "out of host memory");
+                NULL, "no host memory is left to read this setting");
 }
 
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,

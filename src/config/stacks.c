@@ -424,10 +424,10 @@ static bool make_dedicated(struct build *build)
     for (leaf = build->stack; leaf->upstream[0];)
         leaf = leaf->upstream[0];
     return leaf->descriptor == &rs_mr_descriptor_cuda ||
-           rs_diagnose(
-               build->diagnostics, mode.source, NULL,
-               "other processes cannot open memory of the resource '%s', only memory of 'cuda'",
-               leaf->descriptor->name);
+           rs_diagnose(build->diagnostics, mode.source, NULL,
+                       "other processes cannot open memory of the resource '%s', only memory of "
+                       "'cuda': use 'cuda', or remove RMM_IPC",
+                       leaf->descriptor->name);
 }
 
 /* Adds `reuse`, which hands out a freed block when earlier work is done; with RMM_FREE=wait its
@@ -499,7 +499,8 @@ static void diagnose_no_memory(const struct build *build)
 
     for (int i = 0; i < RS_VARIABLE_COUNT; i++)
         if (scope->source[i].text) {
-            rs_diagnose(build->diagnostics, &scope->source[i], NULL, "out of host memory");
+            rs_diagnose(build->diagnostics, &scope->source[i], NULL,
+                        "no host memory is left to set up the memory resources");
             return;
         }
 }

@@ -310,7 +310,7 @@ static struct rs_config_scope *claim_value(struct rs_config_values *values, int 
     }
     free((void *)(uintptr_t)copy.name);
     free((void *)(uintptr_t)copy.text);
-    rs_diagnose(diagnostics, source, NULL, "out of host memory");
+    rs_diagnose(diagnostics, source, NULL, "no host memory is left to read this setting");
     return NULL;
 }
 

@@ -346,7 +346,7 @@ static bool parse_resource(struct parser *parser, struct rs_expression **out)
         return false;
     node = *out = rs_expression_node(descriptor, NULL, parser->source);
     if (!node)
-        return DIAGNOSE(parser, begin, "out of host memory");
+        return DIAGNOSE(parser, begin, "no host memory is left to read this setting");
     node->at = begin;
     parser->depth++;
     skip_blanks(parser);
