@@ -145,21 +145,25 @@ static const struct reason reasons_of_file[] = {
 };
 
 static const struct reason reasons_of_job[] = {
-    {ESTALE, "the limit is shared by the processes of one `rmmshim run`, and that `run` has ended, "
-             "or is in another PID or network namespace: start the program again with "
-             "`rmmshim run`"},
-    {ETIMEDOUT, "the limit is shared by the processes of one `rmmshim run`, and that `run` does "
-                "not answer: start the program again with `rmmshim run`"},
+    {ESTALE,
+     "this process cannot share the limit of the `rmmshim run` that started it, because that "
+     "`run` has ended, or is in another PID or network namespace: start the program again "
+     "with `rmmshim run`"},
+    {ETIMEDOUT, "this process cannot share the limit of the `rmmshim run` that started it, because "
+                "that `run` does not answer: start the program again with `rmmshim run`"},
     {EPROTO, "this library and the `rmmshim run` that shares the limit have different versions: "
              "use both from one installation"},
     {EACCES, "the `rmmshim run` that started this process refused to share its limit"},
-    {ESRCH, "/proc cannot be read here, so the job could not see when this process ends"},
-    {EBUSY, "timed out: another process was joining the job and did not finish"},
+    {ESRCH,
+     "this process cannot share the limit, because /proc cannot be read here: mount /proc, or "
+     "use RMM_LIMIT, a limit for each process"},
+    {EBUSY, "timed out, because another process of the job holds its lock and may be stopped: "
+            "continue or end that process, and start this program again"},
     {ENOTSUP, "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
               "limit for each process"},
     {E2BIG, "more than 4 `rmmshim run --limit-job` are nested in each other"},
     {EFBIG, "the limit on file sizes (ulimit -f) leaves no room for the job's file"},
-    {EUSERS, "too many processes share the job's limit"},
+    {EUSERS, "too many processes share the job's limit: start fewer at a time"},
     {0, NULL},
 };
 
@@ -241,7 +245,9 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     if (!rs_config.limit_job)
         return true;
     if (!expanded)
-        return rs_diagnose(diagnostics, rs_config.limit_job, NULL, "out of host memory");
+        return rs_diagnose(
+            diagnostics, rs_config.limit_job, NULL,
+            "this process has no host memory left to join the job that shares this limit");
     if (path && !rs_path_expand(path, expanded, PATH_MAX, &at, &reason))
         return rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
     result = join_all(path ? expanded : NULL);

@@ -85,8 +85,8 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     if (result == -EINVAL)
         return false;
     if (result != 0)
-        rs_log("device %d: its memory resources could not be set up (%s), so its allocations go to "
-               "the driver",
+        rs_log("device %d: its memory resources could not be set up (%s), so the driver "
+               "serves its allocations; a limit still holds",
                (int)device, result == -ENOMEM ? "out of host memory" : "the driver refused");
     else
         atomic_store_explicit(&stack->mr, mr, memory_order_release);

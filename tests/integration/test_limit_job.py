@@ -394,8 +394,9 @@ class LimitJob(support.Test):
         for settings, said in (
                 ({}, "this process belongs to no job, so it has nobody to share the limit with: use `rmmshim run "
                      "--limit-job`, or set RMM_JOB to the same file in all processes (it is made where it does not exist)"),
-                ({"RMMSHIM_JOB": stale}, "the limit is shared by the processes of one `rmmshim run`, and that `run` has "
-                                         "ended, or is in another PID or network namespace: start the program again with `rmmshim run`"),
+                ({"RMMSHIM_JOB": stale}, "this process cannot share the limit of the `rmmshim run` that started it, because that "
+                                         "`run` has ended, or is in another PID or network namespace: start the program again with "
+                                         "`rmmshim run`"),
                 ({"RMM_JOB": foreign}, "the job's file (RMM_JOB) %s was not written by this version of rmmshim: remove it, or choose "
                                        "another file" % foreign),
                 ({"RMM_JOB": shared}, "the job's file (RMM_JOB) %s must belong to this user and be writable, with no access for "
