@@ -351,6 +351,7 @@ TEST(an_unwritable_path_is_said_once_and_allocations_go_on)
     rs_mr_destroy(second.mr, false);
     said = caught_stderr();
     assert_non_null(strstr(said, "missing/log.csv: the file cannot be opened: No such file"));
+    assert_non_null(strstr(said, "; no log is written"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
@@ -367,6 +368,7 @@ TEST(a_full_disk_turns_the_log_off)
         (void)take(&log, 100, NULL);
     said = caught_stderr();
     assert_non_null(strstr(said, "/dev/full: the file cannot be written: No space left"));
+    assert_non_null(strstr(said, "; nothing more is written to this log"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
     rs_mr_destroy(log.mr, false);
 }

@@ -71,8 +71,8 @@ static bool has_owner(const struct sink *sink)
 /* Logs the error, and writes nothing more to this sink.  The program gets no error. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
-    rs_log("logging: %s: %s: %s; nothing more is written to this log", sink->output.path, what,
-           strerror(error));
+    rs_log("logging: %s: %s: %s; %s", sink->output.path, what, strerror(error),
+           sink->on ? "nothing more is written to this log" : "no log is written");
     sink->on = false;
     rs_file_tail_leave(&sink->tail); /* keeps the tail's file, since its rows are nowhere else */
 }
