@@ -435,8 +435,9 @@ int rmmshim_set_limit_fraction(int device, double fraction)
     if (!(fraction >= 0 && fraction <= 1))
         return rs_control_error(0, "a fraction must be between 0 and 1");
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
-        return rs_control_error(-ENODEV,
-                                "the driver does not report how much memory the device has");
+        return rs_control_error(
+            -ENODEV,
+            "the driver does not report how much memory the device has: give the limit in bytes");
     /* A fraction above 0 is at least one byte, since 0 means no limit. */
     return rmmshim_set_limit(
         device, fraction > 0 ? rs_max((size_t)((double)total_bytes * fraction), 1) : 0);
