@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shares memory of a driver's pool with other processes. The pool beneath `async(ipc=true)` goes to
- * the other process as a file descriptor (ipc/transfer.h). Each allocation in it goes as 64 bytes
- * that mean something only together with the pool.
- *
- * The option is off by default, since NVIDIA's programming guide says that a pool which can be
- * shared gives no memory back to the driver.
+/* Shares memory of a driver's pool with other processes. The pool of `async`, where it can be
+ * shared (its option ipc), goes to the other process as a file descriptor (ipc/transfer.h). Each
+ * allocation in it goes as 64 bytes that mean something only together with the pool.
  *
  * An importer must free an allocation before the exporter does. The exporter holds a freed block
  * while another process has it open (ipc/table.h), and the importer frees its allocation before it

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory shared by several processes on a GPU: the scenes of tests/integration/ipc_scenes.py, also under
-`virtual` and `async(ipc=true)`, and PyTorch and CuPy with a pool, with RMM_IPC=dedicated, with these two and without rmmshim.  Prints one
-table.
+`virtual` and `async`, and PyTorch and CuPy with a pool, with RMM_IPC=dedicated, with these two and without rmmshim.
+Prints one table.  `async` without `ipc=true` needs a driver for CUDA 13.0 or newer.
 
 RMMSHIM_LIBRARY is the library, PROGRAMS what tests/samples/build-real made.  Exit status: 1 when
 something went wrong, 77 where there is no GPU.  RMMSHIM_DRY_RUN=1 runs on the device in host memory."""
@@ -26,7 +26,7 @@ RUNTIME_SCENES = ["sizes", "counts", "handles", "without_shim", "dedicated"]
 ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}, "mapped_without_shim": {"refusal": None},
              "pool_without_shim": {"refusal": None}}
 ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
-STACKS = [*ipc_scenes.MAPPED.values(), *ipc_scenes.POOLED.values()]
+STACKS = [*ipc_scenes.MAPPED.values(), *ipc_scenes.POOLED.values(), {"RMM_RESOURCE": "async"}]
 NOT_HERE = ["descriptors", "pool_descriptors"]  # nobody knows how many descriptors a driver's calls take for a moment
 
 

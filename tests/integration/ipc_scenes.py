@@ -612,9 +612,9 @@ def churn(start, threads=4, rounds=300):
     assert not a.lines, a.lines
 
 
-def refused(start):
+def refused(start, unshared="async(ipc=false)"):
     """Memory for which the driver has no handle."""
-    for resource in ("pool(async)", "pool(managed)"):
+    for resource in ("pool(%s)" % unshared, "pool(managed)"):
         a = start({"RMM_RESOURCE": resource})
         a.ask("allocate", "x", 256 * KIB)
         a.ask("allocate", "y", 256 * KIB)
@@ -622,7 +622,7 @@ def refused(start):
         a.refuses(NOT_SUPPORTED, "export", "x")
         a.refuses(NOT_SUPPORTED, "export", "y")
         assert len(a.lines) == 1 and "other processes cannot open this block" in a.lines[0], a.lines
-    for resource in ("async", "managed"):  # a block fills its memory: the driver's own error, and why
+    for resource in (unshared, "managed"):  # a block fills its memory: the driver's own error, and why
         a = start({"RMM_RESOURCE": resource})
         a.ask("allocate", "x", 256 * KIB)
         a.refuses(INVALID_VALUE, "export", "x")
@@ -927,6 +927,17 @@ def pool_freed_last(start):
             assert not a.lines, a.lines
 
 
+def pool_by_default(start):
+    """As with ipc=true, where the driver is for CUDA 13.0 or newer."""
+    for settings in ({"RMM_ASYNC": "1"}, {"RMM_ASYNC": "1", "RMM_POOL_SIZE": "64MiB"}):
+        a, b = start(settings), start({})
+        b.ask("open", "x", MIB, a.share("x", MIB, 1))
+        b.ask("check", "x", 1)
+        b.ask("close", "x")
+        a.ask("free", "x")
+        assert not a.lines and not b.lines, a.lines + b.lines
+
+
 def pool_not_the_program_s(start):
     """What is imported from a pool is closed, not freed, as with the driver's own handles."""
     for settings in ({}, POOL):
@@ -970,7 +981,8 @@ def pool_attributes(start):
 
 
 POOLED_SCENES = {scene.__name__: scene for scene in (
-    pool_once, pool_freed_last, pool_not_the_program_s, pool_descriptors, pool_without_shim, pool_attributes)}
+    pool_once, pool_freed_last, pool_by_default, pool_not_the_program_s, pool_descriptors, pool_without_shim,
+    pool_attributes)}
 
 
 # Scenes that ask nothing of the exporter's stack but that its blocks can be opened under rmmshim.

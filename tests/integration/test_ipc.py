@@ -112,6 +112,14 @@ class Ipc(support.Test):
                     importer.ask("check", "x", 1)
                     self.assertFalse(importer.lines)
 
+    def test_older_driver_that_may_not_take_back_what_can_be_shared(self):
+        for version in ("11040", "12090"):
+            old = {"HOSTCUDA_DRIVER_VERSION": version}
+            self.play("refused", "async", more=old)
+            exporter, importer = self.start({**ipc_scenes.SHARED_POOL, **old}), self.start(old)
+            importer.ask("open", "x", 1 << 20, exporter.share("x", 1 << 20, 1))
+            importer.ask("check", "x", 1)
+
     def test_driver_that_does_not_tell_the_context_s_id(self):
         """Mapped memory stays while the program has it open, if the driver fails to tell of the context for once."""
         exporter = self.start(ipc_scenes.MAPPED["virtual"])

@@ -79,8 +79,11 @@ class Programs(support.Test):
 class Sharing(support.Test):
     def test_no_block_of_a_pool_claims_a_handle(self):
         for settings, expected in (({}, "capable 1, of a pool 0, handle 0"),
-                                   ({"RMM_ASYNC": "1"}, "capable 0, of a pool 1, handle 1"),
+                                   ({"RMM_ASYNC": "1"}, "capable 0, of a pool 1, handle 0"),
                                    ({"RMM_ASYNC": "1", "RMM_POOL_SIZE": "64MiB"},
+                                    "capable 0, of a pool 1, handle 0"),
+                                   ({"RMM_RESOURCE": "async(ipc=0)"}, "capable 0, of a pool 1, handle 1"),
+                                   ({"RMM_RESOURCE": "pool(async(ipc=0), initial_size=64MiB)"},
                                     "capable 0, of a pool 1, handle 801")):
             with self.subTest(str(settings)):
                 result = run([support.program("leaves"), "ipc"], settings)

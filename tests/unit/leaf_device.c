@@ -312,7 +312,9 @@ static CUresult fake_device_attribute(int *value, CUdevice_attribute attribute, 
     (void)at;
     *value = attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS   ? device.is_pageable
              : attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ? device.has_pools
-                                                                       : 1;
+             : attribute == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES
+                 ? device.shares_pools * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                 : 1;
     return CUDA_SUCCESS;
 }
 
@@ -329,6 +331,7 @@ int device_start(void **state)
     pthread_mutex_init(&device.lock, NULL);
     device.next_address = (CUdeviceptr)1 << 40;
     device.has_pools = true;
+    device.shares_pools = true;
     device.is_pageable = true;
     device.version = 13000;
     rs_driver.cuMemAlloc_v2 = fake_mem_alloc;

@@ -45,7 +45,7 @@ struct leaf_device {
     bool is_stuck;              /* nothing that is given to the stream is ever done */
     struct rs_mr *ends_in_call; /* in the next allocation of a pool's */
     void (*in_call)(void);
-    bool has_pools, is_pageable;
+    bool has_pools, shares_pools, is_pageable;
     int version;
     /* When not CUDA_SUCCESS; destroy: of pools. */
     CUresult allocate_answer, free_answer, wait_answer, destroy_answer;

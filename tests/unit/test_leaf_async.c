@@ -312,6 +312,43 @@ TEST(no_request_waits_without_end)
     end(&site);
 }
 
+TEST(a_pool_can_be_shared_where_asked_for_and_by_default_where_it_gives_memory_back)
+{
+    static const struct {
+        const struct rs_mr_descriptor *descriptor;
+        const char *option;
+        int version;
+        bool shares_pools, is_shared;
+    } cases[] = {
+        {&rs_mr_descriptor_async, NULL, 13000, true, true},
+        {&rs_mr_descriptor_async, NULL, 12090, true, false},
+        {&rs_mr_descriptor_async, NULL, 13000, false, false},
+        {&rs_mr_descriptor_async, "ipc=auto", 13000, true, true},
+        {&rs_mr_descriptor_async, "ipc=auto", 12090, true, false},
+        {&rs_mr_descriptor_async, "ipc=true", 12090, true, true},
+        {&rs_mr_descriptor_async, "ipc=1", 12090, true, true},
+        {&rs_mr_descriptor_async, "enable_ipc=yes", 12090, true, true},
+        {&rs_mr_descriptor_async, "ipc=on", 12090, true, true},
+        {&rs_mr_descriptor_async, "ipc=false", 13000, true, false},
+        {&rs_mr_descriptor_async, "ipc=0", 13000, true, false},
+        {&rs_mr_descriptor_async, "enable_ipc=no", 13000, true, false},
+        {&rs_mr_descriptor_async, "ipc=off", 13000, true, false},
+        {&rs_mr_descriptor_async_managed, NULL, 13000, true, false},
+    };
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct site site;
+        device_start(NULL);
+        device.version = cases[i].version;
+        device.shares_pools = cases[i].shares_pools;
+        make(&site, cases[i].descriptor, OPTIONS(cases[i].option));
+        assert_int_equal(site.pool->properties.handleTypes,
+                         cases[i].is_shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                            : CU_MEM_HANDLE_TYPE_NONE);
+        end(&site);
+    }
+}
+
 TEST(unsupported_is_a_bad_setting)
 {
     struct rs_environment environment = {.total_bytes = GIB};
@@ -327,6 +364,12 @@ TEST(unsupported_is_a_bad_setting)
     assert_false(
         options_are_valid(&rs_mr_descriptor_async, &environment, NULL, line, sizeof(line)));
     device_start(NULL);
+    device.shares_pools = false;
+    assert_false(options_are_valid(&rs_mr_descriptor_async, &environment, OPTIONS("ipc=true"), line,
+                                   sizeof(line)));
+    assert_non_null(strstr(line, "ipc=true"));
+    assert_true(options_are_valid(&rs_mr_descriptor_async, &environment, OPTIONS("ipc=auto"), line,
+                                  sizeof(line)));
     device.version = 12080;
     assert_true(options_are_valid(&rs_mr_descriptor_async, &environment, NULL, line, sizeof(line)));
     assert_false(

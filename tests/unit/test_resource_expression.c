@@ -60,6 +60,7 @@ TEST(canonical_text_parses_back)
         {"PoolMemoryResource(initial_pool_size='1GiB', upstream_mr = CudaMemoryResource())",
          "pool(cuda, initial_size=1GiB)"},
         {"rmm::mr::pool_memory_resource(rmm::mr::cuda_async_memory_resource())", "pool(async)"},
+        {"CudaAsyncMemoryResource(enable_ipc=True)", "async(ipc=true)"},
         {"mr.StatisticsResourceAdaptor(mr.LimitingResourceAdaptor(cuda, allocation_limit=1GiB))",
          "statistics(limiting(cuda, limit=1GiB))"},
         {"ArenaMemoryResource(CudaMemoryResource(), arena_size=1GiB, dump_log_on_failure=False)",

@@ -29,9 +29,15 @@ static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
  * behind work that waits for this thread.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
 
+/* The words of the option ipc: those of a boolean, in which no and yes alternate, and auto. */
+static const char *const ipc_words[] = {"0",  "1",     "no",   "yes",  "off",
+                                        "on", "false", "true", "auto", NULL};
+enum { IPC_YES = 1, IPC_AUTO = 8 };
+
 struct async_config {
     size_t initial_size, release_threshold;
-    bool ipc; /* the pool can be shared with other processes (ipc/pool.h) */
+    int ipc; /* whether the pool can be shared with other processes (ipc/pool.h): an index into
+                ipc_words */
 };
 
 struct async {
@@ -424,13 +430,50 @@ static const struct rs_detached_calls async_calls = {
 
 /* ---- creation, for which context/stack.c has set relaxed capture mode ---- */
 
+/* The first driver that has pools of managed memory, and with which a pool that can be shared was
+ * measured to give memory back as any other, and to take no longer.  NVIDIA's programming guide
+ * says that such a pool gives none back, and that this may change with the driver. */
+enum { FIRST_DRIVER = 13000 };
+
+static bool is_new_driver(void)
+{
+    int version = 0;
+
+    return rs_driver.cuDriverGetVersion && rs_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS &&
+           version >= FIRST_DRIVER;
+}
+
+/* True when pools can be shared through file descriptors.  Drivers before CUDA 11.3 do not know
+ * this attribute, and return an error. */
+static bool can_share_pools(CUdevice device)
+{
+    int types = 0;
+
+    return rs_driver.cuDeviceGetAttribute(&types,
+                                          CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                                          device) == CUDA_SUCCESS &&
+           types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+/* True when the user asks for a pool that can be shared, so that another one will not do. */
+static bool must_share(const struct async_config *config)
+{
+    return config->ipc & IPC_YES;
+}
+
+static bool shares_pool(const struct async *async)
+{
+    return must_share(&async->set) || (async->set.ipc == IPC_AUTO && is_new_driver() &&
+                                       can_share_pools(async->leaf.base.environment->device));
+}
+
 static bool make_pool(struct async *async)
 {
     CUmemPoolProps properties = {
         .allocType = memory_of_async(async) == RS_MEMORY_MANAGED ? CU_MEM_ALLOCATION_TYPE_MANAGED
                                                                  : CU_MEM_ALLOCATION_TYPE_PINNED,
         .handleTypes =
-            async->set.ipc ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+            shares_pool(async) ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                      .id = async->leaf.base.environment->device},
     };
@@ -514,18 +557,6 @@ static bool has_pools(const struct rs_environment *environment)
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 }
 
-/* True when pools can be shared through file descriptors.  Drivers before CUDA 11.3 do not know
- * this attribute, and return an error. */
-static bool can_share_pools(CUdevice device)
-{
-    int types = 0;
-
-    return rs_driver.cuDeviceGetAttribute(&types,
-                                          CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-                                          device) == CUDA_SUCCESS &&
-           types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-}
-
 static bool async_validate(const void *config, const struct rs_validation *of)
 {
     const struct async_config *settings = config;
@@ -534,7 +565,7 @@ static bool async_validate(const void *config, const struct rs_validation *of)
         return RS_REFUSE(
             of,
             "'async' needs memory pools (cudaMemPool), which this driver or device does not have");
-    if (of->environment && settings->ipc && !can_share_pools(of->environment->device))
+    if (of->environment && must_share(settings) && !can_share_pools(of->environment->device))
         return RS_REFUSE(of,
                          "ipc=true needs memory pools that can be shared through file descriptors, "
                          "which this driver or device does not have");
@@ -557,11 +588,13 @@ static bool async_validate(const void *config, const struct rs_validation *of)
 
 static const struct rs_option async_options[] = {
     SIZE_OPTIONS,
-    RS_OPTION_BOOLEAN_ROW(
-        struct async_config, ipc, "0",
+    RS_OPTION_WORD_ROW(
+        struct async_config, ipc, ipc_words, "auto",
         "1: other processes under rmmshim can open the pool's blocks through CUDA IPC; "
-        "0: no process can",
-        .aliases = {{"enable_ipc", RS_OPTION_BOOLEAN}}),
+        "0: no process can; auto (the default): 1 where the device's pools can be shared and the "
+        "driver is for CUDA 13.0 or newer, 0 otherwise, as an older driver may keep the unused "
+        "memory of such a pool",
+        .aliases = {{"enable_ipc", RS_OPTION_WORD}}),
     RS_OPTION_END,
 };
 
@@ -581,14 +614,9 @@ RS_MR_CLASS_WITH_SET(async, struct async, rs_detached_ops, async_init);
 /* ---- async_managed: a driver pool of managed memory, whose preferred location is the device.
  * RMM's cuda_async_managed_memory_resource uses the device's default pool instead. ---- */
 
-enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
-
 static bool driver_has_managed_pools(const struct rs_environment *environment)
 {
-    int version = 0;
-
-    return has_pools(environment) && rs_driver.cuDriverGetVersion &&
-           rs_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= FIRST_DRIVER &&
+    return has_pools(environment) && is_new_driver() &&
            rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 }
 
