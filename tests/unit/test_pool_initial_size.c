@@ -84,6 +84,22 @@ TEST(the_initial_size_comes_back_with_a_growth)
     }
 }
 
+TEST(a_growth_past_the_initial_size_is_no_part_of_it)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
+    struct rs_allocation block;
+
+    assert_int_equal(rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_DEVICE), GIB);
+    (void)take(&stack, GIB - MIB);
+    assert_int_equal(state_of(&stack).held_bytes, GIB);
+    block = take(&stack, 2 * MIB);
+    assert_true(state_of(&stack).held_bytes > GIB + 2 * MIB); /* more than the request */
+    give(&stack, &block);
+    assert_true(rs_mr_trim(stack.mr, 0) > 2 * MIB);
+    assert_int_equal(state_of(&stack).held_bytes, GIB);
+    end_stack(&stack);
+}
+
 /* It is for all, and so not for a small one that keeps away from huge ones. */
 TEST(a_small_one_that_stays_away_leaves_the_initial_size)
 {

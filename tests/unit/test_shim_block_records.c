@@ -7,6 +7,8 @@
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/context.h"
+#include "context/limit.h"
+#include "host_memory.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -26,6 +28,26 @@ static int set_up(void **state)
 }
 
 GROUP_FIXTURE(set_up, NULL);
+
+/* The caller gives its memory back then.  This test is the first one: it makes the map. */
+TEST(a_block_without_host_memory_for_it_is_not_entered)
+{
+    const struct rs_allocation block = {wide, WIDE_BYTES, NULL, NULL};
+    struct rs_taken_block taken;
+    uint64_t refused = 0;
+    bool is_entered = false;
+
+    for (long left = 0; !is_entered; left++) {
+        host_left = left;
+        is_entered = rs_block_enter(&stack, &block, 0);
+        host_left = -1;
+        refused += !is_entered;
+        assert_true(is_entered == !!rs_block_beginning_at(wide));
+        assert_int_equal(rs_limit_refused(0), refused);
+    }
+    assert_true(refused > 1); /* for want of a record, and for want of a map */
+    assert_true(rs_block_claim(wide, 1u << RS_KIND_DEVICE, &taken));
+}
 
 /* A free that writes to the record makes the free of the record's new block fail in another thread.
  */
