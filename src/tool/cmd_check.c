@@ -322,11 +322,15 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",
                                          "MEANING", "NAME IN RMM", NULL};
+    const char *of_free = frees[descriptor->frees];
     char text[DESCRIBE_BYTES];
 
+    if (descriptor == &rs_mr_descriptor_reuse)
+        of_free = "a freed block is reused only when the GPU is done with it; the option 'free' "
+                  "says whether the free waits for that";
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
-    printf("freeing:  %s\n", frees[descriptor->frees]);
+    printf("freeing:  %s\n", of_free);
     if (descriptor->aliases[0])
         printf("RMM:      %s\n",
                describe_aliases(descriptor->aliases, RS_ARRAY_LENGTH(descriptor->aliases), text));

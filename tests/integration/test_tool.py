@@ -194,6 +194,12 @@ class Listings(Test):
         for text in ("initial_size", "maximum_size", "initial_pool_size", "SIZE|none"):
             self.assertIn(text, result.stdout)
 
+    def test_whether_a_free_waits(self):
+        for name, said in (("cuda", "each free waits for all earlier GPU work"), ("pool", "a free does not wait for the GPU"),
+                           ("statistics", "each free is passed on"), ("reuse", "the option 'free' says whether the free waits")):
+            with self.subTest(name):
+                self.assertRegex(rmmshim("resources", name).stdout, "(?m)^freeing: .*%s" % said)
+
     def test_a_leaf_without_options_has_no_table(self):
         result = rmmshim("resources", "cuda")
         self.expect(result, 0)
