@@ -406,11 +406,11 @@ static void add_page_limits(struct doctor *doctor)
                     "this kernel cannot protect the counters that a process publishes: other "
                     "processes of this user can change them");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
-        doctor_problem(doctor, "counters", "set `ulimit -f unlimited`",
-                       "the limit on file sizes is below %d MiB, the size of the file in which a "
-                       "process publishes its counters: commands can neither show nor control a "
-                       "process",
-                       RS_PUBLISHED_BYTES >> 20);
+        doctor_note(doctor, "counters", "set `ulimit -f unlimited`",
+                    "memory is served, but commands can neither show nor control a process: it "
+                    "publishes its counters in a file of %d MiB, and the limit on file sizes is "
+                    "lower",
+                    RS_PUBLISHED_BYTES >> 20);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
         doctor_problem(
             doctor, "files", "set `ulimit -n 1024`",
