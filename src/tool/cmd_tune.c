@@ -142,41 +142,57 @@ static const struct tune_candidate *fastest(const struct tune_runs *runs)
     return best;
 }
 
-static void add_runs_to_reason(char reason[REASON_BYTES], const struct tune_runs *runs,
-                               const struct tune_candidate *chosen)
+static void add_memory(char reason[REASON_BYTES], const struct replay_result *result)
 {
-    const char *before = "; the runs show no clear difference in time between this one and ";
-
-    rs_text_add(reason, REASON_BYTES, "; the median time of %zu runs is %.3f s", runs->rounds,
-                chosen->interval.median);
-    for (size_t i = 0; i < runs->count; i++) {
-        const struct tune_candidate *one = runs->finalists[i];
-        if (one == chosen || one->is_told_apart || chosen != fastest(runs))
-            continue;
-        rs_text_add(reason, REASON_BYTES, "%s%s", before, one->resource);
-        before = " or ";
-    }
+    rs_text_add(reason, REASON_BYTES, "up to %s when the program uses up to %s.",
+                tool_bytes(result->held_peak), tool_bytes(result->used_peak));
 }
 
-/* Adds why this candidate was chosen.  `fastest_run` is NULL if the replays alone decided. */
-static void give_reason(char reason[REASON_BYTES], const struct tune_candidates *candidates,
-                        enum tune_wish wish, const struct tune_candidate *chosen,
-                        const struct tune_candidate *fastest_run)
+static void add_calls(char reason[REASON_BYTES], const struct replay_result *result)
 {
-    const struct replay_result *result = &chosen->result;
+    rs_text_add(reason, REASON_BYTES,
+                "%" PRIu64 " driver call%s and %" PRIu64 " wait%s for the GPU.",
+                result->driver_calls, result->driver_calls == 1 ? "" : "s", result->waits,
+                result->waits == 1 ? "" : "s");
+}
+
+/* Adds why fastest(runs) was chosen: its time, then which others take as long, and its memory. */
+static void give_reason_of_runs(char reason[REASON_BYTES], const struct tune_runs *runs,
+                                const struct tune_candidate *chosen)
+{
+    const char *before = " The runs show no clear difference in time between it and ";
+    size_t alike = 0;
 
     rs_text_add(reason, REASON_BYTES,
-                "of %zu combinations of memory resources that were replayed, this one %s: it "
-                "holds up to %s when the program uses up to %s, with %" PRIu64
-                " driver call%s and %" PRIu64 " wait%s for the GPU",
+                "Of the combinations that were run, this one is %s: the median time of %zu runs is "
+                "%.3f s.",
+                chosen == runs->fastest ? "the fastest" : "about as fast as the fastest",
+                runs->rounds, chosen->interval.median);
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct tune_candidate *one = runs->finalists[i];
+        if (one == chosen || one->is_told_apart)
+            continue;
+        rs_text_add(reason, REASON_BYTES, "%s%s", alike++ ? " or " : before, one->resource);
+    }
+    rs_text_add(reason, REASON_BYTES,
+                alike ? ". Of these, it holds the least memory: " : " It holds ");
+    add_memory(reason, &chosen->result);
+}
+
+/* Adds why the replays made this candidate the choice. */
+static void give_reason_of_replays(char reason[REASON_BYTES],
+                                   const struct tune_candidates *candidates, enum tune_wish wish,
+                                   const struct tune_candidate *chosen)
+{
+    bool is_memory = wish == TUNE_FOOTPRINT;
+
+    rs_text_add(reason, REASON_BYTES,
+                "Of %zu combinations of memory resources that were replayed, this one %s: ",
                 candidates->count,
-                wish == TUNE_FOOTPRINT ? "holds the least memory"
-                : !fastest_run         ? "has the fewest driver calls and GPU waits"
-                : fastest_run == chosen
-                    ? "has the lowest median time"
-                    : "holds the least memory of those that are about as fast as the fastest",
-                tool_bytes(result->held_peak), tool_bytes(result->used_peak), result->driver_calls,
-                result->driver_calls == 1 ? "" : "s", result->waits, result->waits == 1 ? "" : "s");
+                is_memory ? "holds the least memory" : "has the fewest driver calls and GPU waits");
+    (is_memory ? add_memory : add_calls)(reason, &chosen->result);
+    rs_text_add(reason, REASON_BYTES, is_memory ? " It makes " : " It holds ");
+    (is_memory ? add_calls : add_memory)(reason, &chosen->result);
 }
 
 /* Adds what is chosen for the wish, and why.  Returns false if nothing can be chosen. */
@@ -191,25 +207,26 @@ static bool put_choice(struct rs_node *list, const struct wanted *wanted, enum t
     rs_node_word(one, "for", wishes[wish]);
     rs_node_flag(one, "found", chosen != NULL);
     if (chosen) {
-        give_reason(reason, candidates, wish, chosen, is_measured ? runs->fastest : NULL);
-        if (runs->fastest)
-            add_runs_to_reason(reason, runs, chosen);
+        if (is_measured)
+            give_reason_of_runs(reason, runs, chosen);
+        else
+            give_reason_of_replays(reason, candidates, wish, chosen);
         variables = rs_node_object(one, "variables");
         rs_node_text(variables, "RMM_RESOURCE", chosen->resource);
         if (wanted->limit)
             rs_node_text(variables, "RMM_LIMIT", wanted->limit);
         variables->line = "RMM_RESOURCE='{RMM_RESOURCE}'[ RMM_LIMIT={RMM_LIMIT}]\n";
     } else {
-        if (wanted->limit)
-            rs_text_add(reason, sizeof(reason), "under a limit of %s, ", wanted->limit);
         rs_text_add(reason, sizeof(reason),
-                    "each combination of memory resources that was replayed refused more requests "
-                    "than the recorded run did");
+                    "Each combination of memory resources that was replayed refused more requests "
+                    "than the recorded run did.");
+        if (wanted->limit)
+            rs_text_add(reason, sizeof(reason), " Try a limit above %s.", wanted->limit);
     }
     rs_node_text(one, "reason", reason);
     one->line = chosen ? "\nfor {for}: "
                        : "\nfor {for}: no combination of memory resources can be recommended\n";
-    one->end = "  {reason}.\n";
+    one->end = "  {reason}\n";
     return chosen;
 }
 

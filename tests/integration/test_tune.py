@@ -3,6 +3,7 @@
 test_replay.py has how figures are those of real runs; here they are under a limit.  TOOL is the command."""
 import json
 import os
+import re
 import sys
 
 import json_schema
@@ -14,7 +15,8 @@ from support import run
 TOOL = os.environ["TOOL"]
 MIB = 1 << 20
 FIGURES = ["used_peak_bytes", "held_peak_bytes", "refused", "driver_calls", "waits", "waited_nanoseconds", "longer_nanoseconds"]
-NOTHING = "under a limit of 8MiB, each combination of memory resources that was replayed refused more requests than the recorded run did"
+NOTHING = ("Each combination of memory resources that was replayed refused more requests than the recorded run did. "
+           "Try a limit above 8MiB.")
 # Writes what it is run with.
 PROGRAM = ["sh", "-c", 'echo "$RMM_RESOURCE|$RMM_LIMIT|$1" >>"$0"; echo printed; echo said >&2']
 
@@ -99,7 +101,7 @@ class Candidates(Tune):
         self.assertEqual([one for one in document["candidates"] if one["on_front"]], [])
         result = self.tune(self.recording, "--for=limit=8MiB")
         self.assertEqual((result.status, result.stdout.splitlines()[-2:]),
-                         (1, ["for limit: no combination of memory resources can be recommended", "  " + NOTHING + "."]))
+                         (1, ["for limit: no combination of memory resources can be recommended", "  " + NOTHING]))
 
     def test_what_the_program_was_refused_is_asked_of_none(self):
         self.real("limiting(pool(cuda), limit=48MiB)", ["1", "1000"], RMM_RECORD=self.recording)
@@ -117,10 +119,10 @@ class Candidates(Tune):
         self.assertEqual([line.rpartition("  ")[2] for line in lines[:len(front) + 2]], ["RESOURCE", *front, "(as recorded)"])
         for wish, choice in choices.items():
             at = lines.index("for %s: RMM_RESOURCE='%s'" % (wish, choice["variables"]["RMM_RESOURCE"]))
-            self.assertEqual(lines[at + 1], "  %s." % choice["reason"])
-            self.assertRegex(choice["reason"], r"^of \d+ combinations of memory resources that were replayed, this one (holds the least "
-                             r"memory|has the fewest driver calls and GPU waits): it holds up to [\d.]+ MiB when the "
-                             r"program uses up to [\d.]+ MiB, with \d+ driver calls? and \d+ waits? for the GPU$")
+            self.assertEqual(lines[at + 1], "  %s" % choice["reason"])
+            held, calls = r"up to [\d.]+ MiB when the program uses up to [\d.]+ MiB\.", r"\d+ driver calls? and \d+ waits? for the GPU\."
+            self.assertRegex(choice["reason"], r"^Of \d+ combinations of memory resources that were replayed, this one (holds the least "
+                             r"memory: %s It makes %s|has the fewest driver calls and GPU waits: %s It holds %s)$" % (held, calls, calls, held))
             checked = run([TOOL, "check", "RMM_RESOURCE=" + choice["variables"]["RMM_RESOURCE"]], preload=[])
             self.assertEqual(checked.status, 0, checked)
 
@@ -147,10 +149,12 @@ class Runs(Tune):
         self.assertEqual(held[chosen["resource"]], min(held[name] for name in alike))
         fastest = min(document["runs"], key=lambda one: one["median_nanoseconds"])
         self.assertFalse(fastest["slower"])
-        self.assertIn("this one has the lowest median time: " if chosen == fastest else
-                      "this one holds the least memory of those that are about as fast as the fastest: ", choices["limit"]["reason"])
-        for name in alike:
-            self.assertEqual(name in choices["limit"]["reason"].partition("no clear difference in time between this one and ")[2], name != chosen["resource"])
+        others = [name for name in alike if name != chosen["resource"]]
+        self.assertRegex(choices["limit"]["reason"], r"^Of the combinations that were run, this one is %s: the median time of 6 runs is [\d.]+ s\. %s"
+                         r"up to [\d.]+ MiB when the program uses up to [\d.]+ MiB\.$" %
+                         ("the fastest" if chosen == fastest else "about as fast as the fastest",
+                          "The runs show no clear difference in time between it and %s\\. Of these, it holds the least memory: " %
+                          re.escape(" or ".join(others)) if others else "It holds "))
 
     def test_without_a_limit_the_first_are_those_that_are_chosen(self):
         self.record("5", "1000")
@@ -171,7 +175,7 @@ class Runs(Tune):
                              ([self.path("absent")], "ended with exit code 127")):
             result = self.tune(self.recording, "--run", "6", *program)
             self.assertEqual((result.status, result.stdout), (1, ""), result)
-            self.assertRegex(result.stderr, r"^rmmshim: with RMM_RESOURCE='\S.*' the program %s: no results are shown[^\n]*\n$" % how)
+            self.assertRegex(result.stderr, r"^rmmshim: with RMM_RESOURCE='\S.*' the program %s, so tune shows no results; [^\n]*\n$" % how)
 
 
 class BadInput(Tune):

@@ -30,14 +30,13 @@ static _Noreturn void become(char **program, const char *resource, const char *l
 
 static int say_failed(int status, const char *resource)
 {
+    bool is_signal = WIFSIGNALED(status);
+
     progress_clear();
-    if (WIFSIGNALED(status))
-        tool_say("with RMM_RESOURCE='%s' the program was ended by signal %d: no results are shown",
-                 resource, WTERMSIG(status));
-    else
-        tool_say("with RMM_RESOURCE='%s' the program ended with exit code %d: no results are "
-                 "shown; run it with `rmmshim run --resource EXPRESSION` to see its output",
-                 resource, WEXITSTATUS(status));
+    tool_say("with RMM_RESOURCE='%s' the program %s %d, so tune shows no results; `rmmshim run "
+             "--resource '%s' PROGRAM` shows the program's output",
+             resource, is_signal ? "was ended by signal" : "ended with exit code",
+             is_signal ? WTERMSIG(status) : WEXITSTATUS(status), resource);
     return TOOL_FINDING;
 }
 
