@@ -20,11 +20,13 @@ static const struct {
     enum rs_variable_index expression;
     uint64_t least;
 } kinds[RS_KINDS] = {
-    [RS_KIND_DEVICE] = {"device memory", "add --pool-size 0 (RMM_POOL_SIZE)", RS_VARIABLE_RESOURCE,
-                        1000},
-    [RS_KIND_PINNED] = {"pinned", "add --pinned-pool-size 0 (RMM_PINNED_POOL_SIZE)",
+    [RS_KIND_DEVICE] = {"device memory", "add --pool-size 0, a pool that grows (RMM_POOL_SIZE)",
+                        RS_VARIABLE_RESOURCE, 1000},
+    [RS_KIND_PINNED] = {"pinned",
+                        "add --pinned-pool-size 0, a pool that grows (RMM_PINNED_POOL_SIZE)",
                         RS_VARIABLE_PINNED_RESOURCE, 100},
-    [RS_KIND_MANAGED] = {"managed", "add --managed-pool-size 0 (RMM_MANAGED_POOL_SIZE)",
+    [RS_KIND_MANAGED] = {"managed",
+                         "add --managed-pool-size 0, a pool that grows (RMM_MANAGED_POOL_SIZE)",
                          RS_VARIABLE_MANAGED_RESOURCE, 1000},
 };
 
@@ -91,8 +93,8 @@ size_t advice_of(const struct publication *page, const void *file,
             repeated < kinds[kind].least)
             continue;
         snprintf(advices[count].text, sizeof(advices->text),
-                 "%s %s allocations went to the driver one by one", grouped(calls, text),
-                 kinds[kind].name);
+                 "%s %s allocations went to the driver one by one, which takes time",
+                 grouped(calls, text), kinds[kind].name);
         advices[count++].step = kinds[kind].step;
     }
     return count;

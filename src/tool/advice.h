@@ -11,7 +11,7 @@ struct publication;
 
 struct advice {
     char text[96];    /* "4,200 pinned allocations went to the driver one by one" */
-    const char *step; /* static text: "add --pinned-pool-size 0 (RMM_PINNED_POOL_SIZE)" */
+    const char *step; /* static text: "add --pinned-pool-size 0, ..." */
 };
 
 /* Fills in the advice for a process. page: what publication_read has read from `file`, the

@@ -316,8 +316,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     static const char *const frees[] = {
         [RS_FREE_WAITS] = "each free waits for all earlier GPU work of its CUDA context",
         [RS_FREE_AT_ONCE] =
-            ("a free does not wait for the GPU; 'reuse', which rmmshim adds, keeps the block "
-             "until the GPU is done with it"),
+            ("a free does not wait for the GPU, and its block is reused only when the GPU is done "
+             "with it: for this, rmmshim adds the memory resource 'reuse' by itself"),
         [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",

@@ -310,7 +310,7 @@ static void add_mig(struct doctor *doctor)
     if (glob("/proc/driver/nvidia/capabilities/gpu*/mig/gi*", 0, NULL, &found) != 0)
         return;
     doctor_note(doctor, "mig", NULL,
-                "%zu MIG instances: each is a device of its own, with limits of its own",
+                "%zu MIG instances: each is a device of its own, and RMM_LIMIT holds for each",
                 found.gl_pathc);
     globfree(&found);
 }
@@ -361,7 +361,8 @@ static void add_dmem_of(struct doctor *doctor, const char *directory)
             doctor_note(doctor, "cgroup",
                         "set RMM_LIMIT below this limit, so that rmmshim gives back unused memory "
                         "before the kernel refuses an allocation",
-                        "%s limits %s to %s", path, region, tool_bytes(strtoull(limit, NULL, 10)));
+                        "the kernel limits this cgroup's device memory %s to %s (%s)", region,
+                        tool_bytes(strtoull(limit, NULL, 10)), path);
     if (file)
         (void)fclose(file);
 }
@@ -403,8 +404,8 @@ static void add_page_limits(struct doctor *doctor)
 
     if (!can_seal())
         doctor_note(doctor, "counters", "use Linux 5.1 or later",
-                    "this kernel cannot protect the counters that a process publishes: other "
-                    "processes of this user can change them");
+                    "memory is served, but this kernel cannot protect the counters that a process "
+                    "publishes: other processes of this user can change them");
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
         doctor_note(doctor, "counters", "set `ulimit -f unlimited`",
                     "memory is served, but commands can neither show nor control a process: it "

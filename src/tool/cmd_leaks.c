@@ -579,13 +579,16 @@ const struct tool_command tool_leaks = {
         "Lists the memory that a running process has not freed, and the code that allocated it",
     .run = leaks_command,
     .help =
-        "Lists the blocks that the process has allocated and not freed, the most bytes first: by\n"
-        "call site with RMM_TRACKING, else by library and size.\n\n"
+        "Lists the blocks that the process has allocated and not freed, the most bytes first. "
+        "They\n"
+        "are summed by call site if the process was started with RMM_TRACKING, else by library "
+        "and\n"
+        "size.\n\n"
         "  --json          print a JSON object, with sizes in bytes\n" STEER_HELP_OPTIONS
         "The process makes the list at its next CUDA call that allocates, frees, synchronises or\n"
-        "asks how much memory is free; with RMM_CONTROL=thread also between such calls. Names of\n"
-        "C++ functions are demangled where libstdc++ is installed; file names and line numbers\n"
-        "need debug information, and addr2line.\n\n"
+        "asks how much memory is free; if it was started with RMM_CONTROL=thread, between such\n"
+        "calls too. Names of C++ functions are demangled where libstdc++ is installed; file names\n"
+        "and line numbers need debug information, and addr2line.\n\n"
         "exit codes: 0 the memory is listed; 1 it cannot be listed; 2 wrong usage; 3 the process\n"
         "did not answer in time\n\n"
         "example: rmmshim leaks 4711",

@@ -270,8 +270,9 @@ static int say_answer(const struct process *process, enum steer_answer answer,
             "has begun to carry out the command, but has not finished in time; it may still finish",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
-        [STEER_REFUSED] =
-            "accepts no commands: it belongs to another user, or has closed its file for commands",
+        [STEER_REFUSED] = ("accepts no commands: it belongs to another user (then run this command "
+                           "as that user), or "
+                           "has closed the file through which commands reach it"),
     };
     int number = process->number, device = (int)command->device;
 
@@ -376,7 +377,8 @@ static bool parse_size_of(const char *name, const char *text, struct rs_size *si
     *size = value.size;
     if (size->kind != RS_SIZE_OF_FREE)
         return true;
-    tool_say("%s=%s: a percentage of the free memory cannot be used here", name, text);
+    tool_say("%s=%s: a percentage of the free memory cannot be used here; give bytes, as in 6GiB",
+             name, text);
     return false;
 }
 
@@ -421,7 +423,8 @@ static void print_limit(const struct steer_target *target, const struct rs_comma
            target->process.number, (int)command->device, limit_text(command->after_bytes),
            limit_text(command->before_bytes), tool_bytes(command->held_bytes));
     if (command->after_bytes && command->held_bytes > command->after_bytes)
-        printf(", %s above the limit: memory in use stays, and further requests are refused",
+        printf(", %s above the limit: memory in use stays, and the process gets no more from the "
+               "driver until it holds less than the limit",
                tool_bytes(command->held_bytes - command->after_bytes));
     printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
@@ -496,8 +499,8 @@ const struct tool_command tool_limit = {
     .help =
         "Limits how much memory a process may take from the driver on a device. The new limit\n"
         "replaces RMM_LIMIT; `none` removes the limit. Unused memory above the limit goes back\n"
-        "to the driver; memory in use stays, and further requests are "
-        "refused.\n\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
+        "to the driver. Memory in use stays; while the process holds more than the limit, it gets\n"
+        "no more from the driver.\n\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
         "exit codes: 0 the limit is set; 1 it cannot be set; 2 wrong usage; 3 the process did not\n"
         "answer in time\n\n"
         "example: rmmshim limit 4711 6GiB",

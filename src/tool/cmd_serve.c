@@ -325,7 +325,9 @@ static bool load_http(void)
     void *library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
 
     if (!library) {
-        tool_say("the HTTP server's library cannot be loaded: %s", dlerror());
+        tool_say("the HTTP server's library cannot be loaded: %s; install libmicrohttpd, or use "
+                 "`rmmshim stats all --prom`",
+                 dlerror());
         return false;
     }
 #define FIND(name)                                                                                 \
@@ -389,7 +391,7 @@ static int make_metrics(void)
     watch_sample(&watch);
     say_unreadable(watch.unreadable);
     if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
-                                   "cannot write the metrics for an HTTP request")) {
+                                   "an HTTP request got no metrics")) {
         close(fd);
         fd = -1;
     }
@@ -404,7 +406,9 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
     struct MHD_Response *response;
 
     if (bytes < 0)
-        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "rmmshim: out of host memory\n");
+        return send_text(
+            connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+            "rmmshim: no metrics this time: the server lacks host memory or file descriptors\n");
     /* The response closes fd when it ends. */
     response = mhd.create_response_from_fd64((uint64_t)bytes, fd);
     if (!response)

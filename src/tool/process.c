@@ -141,7 +141,7 @@ const char *process_answer_text(enum process_answer answer)
 {
     static const char *const texts[] = {
         [PROCESS_SERVED] = "is served",
-        [PROCESS_UNSERVED] = "is not served by rmmshim",
+        [PROCESS_UNSERVED] = "is not served by rmmshim; `rmmshim doctor PID` says why",
         [PROCESS_GONE] = "does not exist",
         [PROCESS_DENIED] = "belongs to another user",
         [PROCESS_UNREADABLE] = "is served by another version of rmmshim",

@@ -176,8 +176,8 @@ static bool check_first(const struct assignment *assignment)
         const struct assignment *other = &profile.assignments[i];
         if (other->index != assignment->index || other->device != assignment->device)
             continue;
-        tool_say("%s:%u: line %u sets the same variable", profile.path, assignment->number,
-                 other->number);
+        tool_say("%s:%u: line %u sets the same variable: remove one of the two lines", profile.path,
+                 assignment->number, other->number);
         return false;
     }
     return true;

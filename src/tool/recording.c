@@ -264,8 +264,8 @@ static bool read_header(struct tool_recording *recording, char reason[TOOL_REASO
     if (header->byte_order != RS_RECORDING_BYTE_ORDER)
         return fail(reason, "the file was written by a machine with another byte order");
     if (header->major != RS_RECORDING_MAJOR)
-        return fail(reason, "the file was written by a version of rmmshim whose recordings this "
-                            "version cannot read");
+        return fail(reason, "the file was written by another version of rmmshim, and this version "
+                            "cannot read it: use the rmmshim command of that version");
     if (header->check != rs_recording_header_check(header) ||
         header->header_bytes < sizeof(*header) || header->header_bytes % 8 != 0 ||
         header->chunk_bytes < 1024 || header->chunk_bytes % 8 != 0 ||

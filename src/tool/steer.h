@@ -30,7 +30,7 @@ struct steer_target {
     "  --wait SECONDS  how long to wait for the process's answer (default 2)\n\n"
 #define STEER_HELP_WHEN                                                                            \
     "The process obeys at its next CUDA call that allocates, frees, synchronises or asks how\n"    \
-    "much memory is free; with RMM_CONTROL=thread also between such calls.\n\n"
+    "much memory is free; if it was started with RMM_CONTROL=thread, between such calls too.\n\n"
 
 /* Parses the command's arguments.  The target's value is the word after the process if value_option
  * is NULL, else the value of that option ("--keep").  If `flag` is not NULL, the option has no

@@ -277,7 +277,7 @@ bool tool_print(const struct rs_node *root, enum rs_statistics_format format, in
         rs_document_put_text(&page, root);
     rs_page_end(&page);
     if (root->document->is_short)
-        tool_say("%s: out of host memory", name);
+        tool_say("%s: the output is incomplete, because host memory ran out", name);
     return file.error == 0 && !root->document->is_short;
 }
 

@@ -29,8 +29,8 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 MANY = 4200
-PINNED = "4,200 pinned allocations went to the driver one by one"
-PINNED_STEP = "add --pinned-pool-size 0 (RMM_PINNED_POOL_SIZE)"
+PINNED = "4,200 pinned allocations went to the driver one by one, which takes time"
+PINNED_STEP = "add --pinned-pool-size 0, a pool that grows (RMM_PINNED_POOL_SIZE)"
 
 
 class Advice(support.Test):
@@ -44,9 +44,10 @@ class Advice(support.Test):
                         ["--limit", "1GiB"]):
             self.assertIn("%s -> %s" % (PINNED, PINNED_STEP), self.advised(options, "pinned", MANY, "frees"), options)
         self.assertEqual(self.advised(["--pool-size", "1MiB"], "managed", MANY, "frees"),
-                         ["4,200 managed allocations went to the driver one by one -> add --managed-pool-size 0 "
-                          "(RMM_MANAGED_POOL_SIZE)"])
-        device = ["4,201 device memory allocations went to the driver one by one -> add --pool-size 0 (RMM_POOL_SIZE)"]
+                         ["4,200 managed allocations went to the driver one by one, which takes time -> "
+                          "add --managed-pool-size 0, a pool that grows (RMM_MANAGED_POOL_SIZE)"])
+        device = ["4,201 device memory allocations went to the driver one by one, which takes time -> "
+                  "add --pool-size 0, a pool that grows (RMM_POOL_SIZE)"]
         self.assertEqual(self.advised(["--limit", "1GiB"], "device", MANY, "frees"), device)
         for kind in ("device", "pitch"):
             self.assertEqual(self.advised(["--managed-pool-size", "0"], kind, MANY, "frees"), device, kind)

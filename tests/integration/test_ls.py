@@ -18,6 +18,7 @@ from served import Process, page, scene, tool
 from test_steer import Steered
 
 MIB = 1 << 20
+UNSERVED = "is not served by rmmshim; `rmmshim doctor PID` says why"
 HOSTILE = "\x1b]0;evil\x07\x1b[2J \u202egpj\"\\\n{}=\u00e9 " + 60 * "x"
 PLAIN = "?]0;evil??[2J ?gpj\"\\?{}=\u00e9 " + 60 * "x"
 
@@ -138,14 +139,14 @@ class Ls(Test):
         self.assertEqual(len(self.rows(process)), 1)
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout
         for child in children.split():
-            self.expect(tool("stats", child), 1, "process %s is not served by rmmshim" % child)
+            self.expect(tool("stats", child), 1, "process %s %s" % (child, UNSERVED))
 
     def test_without_memory_yet(self):
         process = scene(self)
         self.assertEqual(self.rows(process), [])
         self.assertIn(tool("stats", process.pid).stderr, [
             "rmmshim: process %d %s\n" % (process.pid, text)
-            for text in ("is not served by rmmshim", "is served by rmmshim, but has allocated no memory yet")])
+            for text in (UNSERVED, "is served by rmmshim, but has allocated no memory yet")])
 
     def test_hostile_names(self):
         process = scene(self, "use:1", name=HOSTILE)
@@ -365,7 +366,7 @@ class BadInput(Test):
         gone.wait()
         zombie.stdout.read()
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-        for pid, text in ((os.getpid(), "is not served by rmmshim"), (gone.pid, "does not exist"),
+        for pid, text in ((os.getpid(), UNSERVED), (gone.pid, "does not exist"),
                           (zombie.pid, "does not exist"), (2 ** 31 - 1, "does not exist")):
             with self.subTest(text):
                 self.expect(tool("stats", pid), 1, "process %d %s" % (pid, text))
@@ -379,10 +380,10 @@ class BadInput(Test):
                              ("directory:18446744073709551600", "publishes damaged counters, which are not shown"),
                              ("empty", "publishes damaged counters, which are not shown"),
                              ("directory:0", "is served by rmmshim, but has allocated no memory yet"),
-                             ("truncated", "is not served by rmmshim"),
-                             ("unsealed", "is not served by rmmshim"),
-                             ("ordinary", "is not served by rmmshim"),
-                             ("mine", "is not served by rmmshim")):
+                             ("truncated", UNSERVED),
+                             ("unsealed", UNSERVED),
+                             ("ordinary", UNSERVED),
+                             ("mine", UNSERVED)):
             with self.subTest(change):
                 if change == "ordinary" and not os.access("/", os.W_OK):
                     continue

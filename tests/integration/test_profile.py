@@ -190,7 +190,7 @@ class Lines(Test):
                          "around the value: systemd and docker read them differently")
 
     def test_a_variable_stands_there_once(self):
-        self.refused("RMM_LIMIT=1GiB\nRMM_LIMIT_1=1GiB\nRMM_LIMIT=2GiB\n", "3: line 1 sets the same variable")
+        self.refused("RMM_LIMIT=1GiB\nRMM_LIMIT_1=1GiB\nRMM_LIMIT=2GiB\n", "3: line 1 sets the same variable: remove one of the two lines")
 
     def test_files_that_are_none(self):
         os.mkdir(self.path("folder"))

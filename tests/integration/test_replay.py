@@ -195,7 +195,7 @@ class BadInput(Replay):
         with open(whole, "rb") as file:
             content = file.read()
         for name, data, says in (("empty", b"", "this is neither a recording"), ("foreign", b"\x7fELF" * 2000, "this is neither a recording"),
-                                 ("newer", content[:12] + b"\x02\0" + content[14:], "the file was written by a version"),
+                                 ("newer", content[:12] + b"\x02\0" + content[14:], "the file was written by another version"),
                                  ("begin", content[:4096], "the file has no allocation of device memory")):
             path = self.path(name)
             with open(path, "wb") as file:

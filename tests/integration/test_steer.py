@@ -140,7 +140,8 @@ class Steer(support.Test):
         steered.step("device", 256)
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "100MiB")
         self.assertEqual(answer.status, 0, answer)
-        self.assertRegex(answer.stdout, r"MiB above the limit: memory in use stays, and further requests are refused\n$")
+        self.assertRegex(answer.stdout, r"MiB above the limit: memory in use stays, and the process gets no more from the "
+                                        r"driver until it holds less than the limit\n$")
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
 
     def test_a_share_of_the_device(self):
@@ -270,7 +271,7 @@ class Steer(support.Test):
                 (["trim", here, "--keep", ""], 2, "--keep needs a value"),
                 (["limit"], 2, "no process ID given; `rmmshim ls` lists the processes"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; the possible units are"),
-                (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here"),
+                (["limit", here, "50%free"], 2, "limit=50%free: a percentage of the free memory cannot be used here; give bytes"),
                 (["limit", here, "1GiB", "--device", "x"], 2, "--device x: this is not the number of a device"),
                 (["limit", here, "1GiB", "--devise", "1"], 2, "unknown option '--devise'; did you mean '--device'?"),
                 (["limit", here, "1GiB", "--wait", "never"], 2, "--wait never: expected a number of seconds"),
@@ -446,7 +447,7 @@ class Quiet(support.Test):
         fds = "/proc/%d/fd/" % steered.pid
         self.assertEqual([link for link in (os.readlink(fds + fd) for fd in os.listdir(fds)) if "memfd:rmmshim" in link], [])
         self.assertEqual(tool("limit", steered.pid, "1GiB").stderr,
-                         "rmmshim: process %d is not served by rmmshim\n" % steered.pid)
+                         "rmmshim: process %d is not served by rmmshim; `rmmshim doctor PID` says why\n" % steered.pid)
 
     def test_served_without_a_thread(self):
         plain, served = Steered(self, {}), Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"})

@@ -63,7 +63,8 @@ static bool check_nodes(const struct rs_expression *node, struct rs_diagnostics 
 
     if (of == &rs_mr_descriptor_logging || of == &rs_mr_descriptor_recording)
         return rs_diagnose(diagnostics, node->source, node->at,
-                           "'%s' cannot be replayed: a replay writes no log and no recording",
+                           "'%s' cannot be replayed: a replay writes no log and no recording, so "
+                           "leave this memory resource out",
                            of->name);
     if (!node->upstream[0] && of != &rs_mr_descriptor_cuda && of != &rs_mr_descriptor_virtual)
         return rs_diagnose(diagnostics, node->source, node->at,
