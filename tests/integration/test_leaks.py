@@ -225,14 +225,14 @@ class AtTheEnd(Leaks):
                 with self.subTest(then):
                     _, lines = self.under_run(then, settings)
                     self.assertEqual(len(lines), 1, lines)
-                    self.assertRegex(lines[0], r"^rmmshim: no leak report for program\.py \(pid \d+\): %s; 1.00 MiB in 2 blocks "
-                                               r"were not freed$" % why)
+                    self.assertRegex(lines[0], r"^rmmshim: program\.py \(pid \d+\) did not free 1.00 MiB in 2 blocks, and wrote no leak "
+                                               r"report, because %s$" % why)
 
     def test_of_a_process_that_the_program_started(self):
         then = "subprocess.run([sys.executable, sys.argv[0], '5000', 'os.kill(os.getpid(), signal.SIGKILL)'])"
         result, lines = self.under_run("blocks.clear(); " + then)
-        self.assertRegex(lines[-1], r"^rmmshim: no leak report for program\.py \(pid \d+\): it ended by a signal, _exit or exec, "
-                                    r"%s; 4.88 KiB in 1 block was not freed$" % DOES_NOT_RUN_HANDLERS, result)
+        self.assertRegex(lines[-1], r"^rmmshim: program\.py \(pid \d+\) did not free 4.88 KiB in 1 block, and wrote no leak report, "
+                                    r"because it ended by a signal, _exit or exec, %s$" % DOES_NOT_RUN_HANDLERS, result)
 
     def test_nothing_is_missing(self):
         for then, settings in (("pass", TRACKED), ("sys.exit(3)", TRACKED), ("os._exit(0)", POOL)):

@@ -417,7 +417,7 @@ class Mpirun(Recipe):
         result = self.ranks(command("mpirun", "--limit-job", "run"), "250MiB")
         self.assertEqual((result.status, self.said()), (0, ["allocated"] * 2 + ["refused"] * 2), result)
         self.assertEqual(result.stderr.count("out-of-memory error"), 4, result)
-        self.assertNotIn("NOT covered", result.stderr)
+        self.assertNotIn("NOT served", result.stderr)
 
     def test_a_limit_for_each_rank(self):
         for limit, answer in (("120MiB", "allocated"), ("64MiB", "refused")):
@@ -550,7 +550,7 @@ class Torchrun(Recipe):
         result = self.ranks(command("torchrun", "--limit-job"), "250MiB")
         self.assertEqual((result.status, self.said()), (0, ["allocated"] * 2 + ["refused"] * 2), result)
         self.assertEqual(result.stderr.count("out-of-memory error"), 4, result)
-        self.assertNotIn("NOT covered", result.stderr)
+        self.assertNotIn("NOT served", result.stderr)
 
     def test_a_limit_for_each_rank(self):
         for limit, answer in (("120MiB", "allocated"), ("64MiB", "refused")):

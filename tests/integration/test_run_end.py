@@ -19,6 +19,8 @@ from support import ENOUGH_SECONDS, run, until
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
+NO_PRELOAD = ("NOT served or limited: %s (pid N): it was started without LD_PRELOAD -> pass LD_PRELOAD and the RMM_ variables on "
+              "to it")
 
 
 def child_of(process):
@@ -32,7 +34,7 @@ class Run(support.Test):
 
     def said(self, result):
         """The command's lines, numbers of processes left out."""
-        return [re.sub(r"\(pid \d+\)", "(pid N)", line[len("rmmshim: "):]) for line in result.stderr.splitlines()
+        return [re.sub(r"\b(pid|doctor) \d+", r"\1 N", line[len("rmmshim: "):]) for line in result.stderr.splitlines()
                 if line.startswith("rmmshim: ")]
 
     def report(self, *words, **how):
@@ -270,17 +272,26 @@ class Lines(Run):
                   "dd if=/proc/self/exe of=/dev/nvidia-uvm bs=4096 count=1 && exec \"$@\"")
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
+        allocates = ("import ctypes; cuda, at = ctypes.CDLL(None), ctypes.c_void_p(); cuda.cuInit(0); "
+                     "cuda.cuDevicePrimaryCtxRetain(ctypes.byref(at), 0); cuda.cuCtxSetCurrent(at); "
+                     "assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1)) == 0; ")
         opens = "import sys; file = open('/dev/nvidia-uvm', 'r+b'); print('ready', flush=True); sys.stdin.read()"
         maps = opens.replace("print", "import mmap; there = mmap.mmap(file.fileno(), 4096); print")
-        name = os.path.basename(sys.executable)
-        for script, first, said in (
-                (maps, ["libcuda.so.1", support.SHIM],
-                 "NOT covered: %s (pid N): its LD_PRELOAD lists the driver (libcuda) before rmmshim" % name),
-                (maps, [support.SHIM, "libcuda.so.1"], "NOT covered: %s (pid N): none of its allocations reached rmmshim" % name),
-                (opens, [support.SHIM, "libcuda.so.1"], "env did not use CUDA, so rmmshim had nothing to do")):
+        name, preload = os.path.basename(sys.executable), "LD_PRELOAD=%s:libcuda.so.1" % support.SHIM
+        for script, words, said in (
+                (maps, ["LD_PRELOAD=libcuda.so.1:" + support.SHIM],
+                 "NOT served or limited: %s (pid N): its LD_PRELOAD lists the driver (libcuda) before rmmshim -> name librmmshim.so "
+                 "first in LD_PRELOAD" % name),
+                (maps, [preload],
+                 "NOT served or limited: %s (pid N): none of its allocations reached rmmshim -> run `rmmshim doctor N` while it runs" %
+                 name),
+                (maps.replace("print", allocates + "print"), ["sh", "-c", 'env -u RMMSHIM_JOB "$@"; true', "sh", preload],
+                 "NOT counted: %s (pid N): rmmshim served it, but its counters did not reach this command (it may lack the "
+                 "variable RMMSHIM_JOB, or run in another network namespace)" % name),
+                (opens, [preload], "env did not use CUDA, so rmmshim had nothing to do")):
             with self.subTest(said):
                 process = subprocess.Popen(["unshare", "-m", "sh", "-c", device, "sh", TOOL, "run", "--limit", "1GiB", "env",
-                                            "LD_PRELOAD=" + ":".join(first), sys.executable, "-c", script],
+                                            *words, sys.executable, "-c", script],
                                            env=support.environment(preload=[]), stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.assertEqual(process.stdout.readline(), b"ready\n")
@@ -307,14 +318,14 @@ class Lines(Run):
                         file.write(b"\n")
                 stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)), [
-                    "NOT covered: memory_steps (pid N): it was started without LD_PRELOAD"])
+                    NO_PRELOAD % "memory_steps"])
                 row, = json_schema.read(self.path("json"), "run.json")["unserved"]
                 self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
 
     def test_who_is_left_out_is_not_missed(self):
         """Under --only, of those that are named alone."""
         for only, said in (("sh", "nothing was served: RMM_ONLY=sh names no program that used CUDA"),
-                           ("sh,memory_st*", "NOT covered: memory_steps (pid N): it was started without LD_PRELOAD")):
+                           ("sh,memory_st*", NO_PRELOAD % "memory_steps")):
             with self.subTest(only):
                 process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--only", only, "sh", "-c",
                                             'env -u LD_PRELOAD "$0"; true', STEPS], env=support.environment(preload=[]),
@@ -355,7 +366,7 @@ class Lines(Run):
         self.wait_for_look(process.pid)
         stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
         self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
-                         ["NOT covered: train.py (pid N): it was started without LD_PRELOAD"])
+                         [NO_PRELOAD % "train.py"])
         row, = json_schema.read(self.path("json"), "run.json")["unserved"]
         self.assertEqual(row["script"], "train.py")
 
@@ -470,7 +481,7 @@ class Checks(Run):
 
     def test_a_share_of_what_is_not_known(self):
         """The driver does not tell how much memory the device has: that fails the check, and is said."""
-        for size, status, said in (("50%", 1, ["--fail-over 50%: the memory size of GPU 0 is not known; give --fail-over a size "
+        for size, status, said in (("50%", 1, ["--fail-over 50% fails: the memory size of GPU 0 is not known; give --fail-over a size "
                                                   "in bytes, as in 8GiB"]), ("1GiB", 0, [])):
             with self.subTest(size):
                 result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
@@ -589,8 +600,8 @@ class FindMin(Run):
         process.send_signal(signal.SIGTERM)
         stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
         result = support.Result(process.returncode, stdout, stderr)
-        self.assertEqual((result.status, self.said(result)[-1]), (-signal.SIGTERM, "--find-min: interrupted in run 2"),
-                         result)
+        self.assertEqual((result.status, self.said(result)[-1]),
+                         (-signal.SIGTERM, "--find-min: interrupted in run 2, so no limit was found"), result)
 
     def test_a_signal_that_is_ignored_does_not_end_it(self):
         """As under nohup: the terminal goes away, and the search goes on."""

@@ -116,7 +116,8 @@ static void write_left_report(const struct rs_publication *head, const struct pu
     if (of->count == 0 || !wants_report(head))
         return;
     if (has_path && is_anothers) {
-        tool_say("RMM_STATISTICS: process %d belongs to another user: no report is written",
+        tool_say("RMM_STATISTICS: no report is written for process %d, because it belongs to "
+                 "another user, and has not written one itself",
                  (int)head->process);
         return;
     }
@@ -342,12 +343,24 @@ static void add_processes(struct rs_node *root, const struct summary *summary)
                                             summary->count == SAID_MAX + 1 ? "" : "es");
 }
 
-static const char *const reasons[] = {
-    [UNSERVED_STATIC] = "it is statically linked",
-    [UNSERVED_NO_PRELOAD] = "it was started without LD_PRELOAD",
-    [UNSERVED_NO_CALL] = "none of its allocations reached rmmshim",
-    [UNSERVED_BEHIND] = "its LD_PRELOAD lists the driver (libcuda) before rmmshim",
-    [UNSERVED_NOT_HELD] = "its counters did not reach this command",
+#define PROCESS    "[{script}][{script!}{program}] (pid {pid}): {reason}"
+#define NOT_SERVED "rmmshim: NOT served or limited: " PROCESS
+
+static const struct {
+    const char *text, *line; /* of the document and of the terminal */
+} reasons[] = {
+    [UNSERVED_STATIC] = {"it is statically linked",
+                         NOT_SERVED " -> link it dynamically (without -static)\n"},
+    [UNSERVED_NO_PRELOAD] = {"it was started without LD_PRELOAD",
+                             NOT_SERVED " -> pass LD_PRELOAD and the RMM_ variables on to it\n"},
+    [UNSERVED_NO_CALL] = {"none of its allocations reached rmmshim",
+                          NOT_SERVED " -> run `rmmshim doctor {pid}` while it runs\n"},
+    [UNSERVED_BEHIND] = {"its LD_PRELOAD lists the driver (libcuda) before rmmshim",
+                         NOT_SERVED " -> name librmmshim.so first in LD_PRELOAD\n"},
+    [UNSERVED_NOT_HELD] = {"rmmshim served it, but its counters did not reach this command",
+                           "rmmshim: NOT counted: " PROCESS
+                           " (it may lack the variable RMMSHIM_JOB, or run in another network "
+                           "namespace)\n"},
 };
 
 static void add_unserved(struct rs_node *root, const struct summary *summary)
@@ -359,16 +372,16 @@ static void add_unserved(struct rs_node *root, const struct summary *summary)
         rs_node_count(process, "pid", (uint64_t)summary->unserved[i].number);
         rs_node_text(process, "program", summary->unserved[i].program);
         rs_node_text(process, "script", summary->unserved[i].script);
-        rs_node_word(process, "reason", reasons[summary->unserved[i].reason]);
+        rs_node_word(process, "reason", reasons[summary->unserved[i].reason].text);
         if (i < SAID_MAX)
-            process->line = "rmmshim: NOT covered: [{script}][{script!}{program}] (pid {pid}): "
-                            "{reason}\n";
+            process->line = reasons[summary->unserved[i].reason].line;
     }
     if (summary->unserved_count > SAID_MAX)
         unserved->end = rs_document_format(
             root->document,
-            "rmmshim: NOT covered: %zu more processes that used CUDA without rmmshim\n",
-            summary->unserved_count - SAID_MAX);
+            "rmmshim: NOT served, or not counted: %zu more process%s that used CUDA\n",
+            summary->unserved_count - SAID_MAX,
+            summary->unserved_count == SAID_MAX + 1 ? "" : "es");
 }
 
 /* Returns why no process used CUDA through the library, if that is known.  A misspelt name in
@@ -494,7 +507,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
-    char name[NAME_BYTES], why[96], left[96] = "all its blocks had been freed";
+    char name[NAME_BYTES], why[96], left[96] = "freed all its blocks, but";
     uint64_t bytes = 0, blocks = 0;
 
     for (size_t i = 0; i < process->device_count; i++) {
@@ -502,11 +515,11 @@ static void say_no_leak_report(const struct summary_process *process,
         blocks += process->devices[i].unfreed_blocks;
     }
     if (blocks)
-        snprintf(left, sizeof(left), "%s in %llu %s not freed", tool_bytes(bytes),
-                 (unsigned long long)blocks, blocks == 1 ? "block was" : "blocks were");
+        snprintf(left, sizeof(left), "did not free %s in %llu block%s, and", tool_bytes(bytes),
+                 (unsigned long long)blocks, blocks == 1 ? "" : "s");
     put_why(process, result, why, sizeof(why));
-    tool_say("no leak report for %s (pid %d): %s; %s", shown_name(process, name), process->number,
-             why, left);
+    tool_say("%s (pid %d) %s wrote no leak report, because %s", shown_name(process, name),
+             process->number, left, why);
 }
 
 static void say_missing_leak_reports(const struct run_outcome *outcome)
@@ -550,8 +563,8 @@ static bool used_more(const struct run_options *options, const struct summary_pr
         return false;
     if (is_said && !is_known)
         tool_say(
-            "--fail-over %s: the memory size of GPU %d is not known; give --fail-over a size in "
-            "bytes, as in 8GiB",
+            "--fail-over %s fails: the memory size of GPU %d is not known; give --fail-over a size "
+            "in bytes, as in 8GiB",
             options->over_text, device->device);
     else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
@@ -587,8 +600,8 @@ static bool has_not_seen_all(const struct run_options *options, const struct sum
         tool_say("%s: the counters of %zu %s that rmmshim served did not reach this command",
                  failed, summary->missed, summary->missed == 1 ? "process" : "processes");
     else if (summary->unserved_count)
-        tool_say("%s: %zu %s used CUDA without rmmshim", failed, summary->unserved_count,
-                 summary->unserved_count == 1 ? "process" : "processes");
+        tool_say("%s: rmmshim did not serve, or not count, %zu %s that used CUDA", failed,
+                 summary->unserved_count, summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
         tool_say(
             "%s: some processes were not counted, because `rmmshim run` ran out of host memory "

@@ -53,7 +53,7 @@ static uint32_t job_count;
 static const char *why_no_job(int error)
 {
     return error == E2BIG     ? "more than 4 `rmmshim run --limit-job` are nested in each other"
-           : error == EPROTO  ? "it has another version of rmmshim"
+           : error == EPROTO  ? "it is of another version; use the same version of rmmshim"
            : error == ENOTSUP ? "this kernel has no robust mutexes"
            : error == ETIMEDOUT
                ? "it does not answer, so it is stopped or has ended: start the job again"
@@ -482,7 +482,9 @@ void job_begin(void)
     if (events >= 0 && make_word(name) && make_word(token) && listen_for_job(name) &&
         put_into_environment(name))
         return;
-    tool_say("cannot observe the program's processes: %s", strerror(errno));
+    tool_say("cannot observe the program's processes, so their memory use is not shown at the end: "
+             "%s",
+             strerror(errno));
     (void)rs_run_ask(RS_JOB_PASS_PAGE, 0, -1, NULL);
     unsetenv(RS_JOB_VARIABLE); /* the variable of a `run` above */
     listener.fd = -1;

@@ -391,7 +391,7 @@ static int give_up(const struct search *search)
     if (search->result.program < 0)
         return TOOL_RUN_FAILED;
     if (search->result.is_interrupted)
-        tool_say("--find-min: interrupted in run %u", search->runs);
+        tool_say("--find-min: interrupted in run %u, so no limit was found", search->runs);
     parent_end_as(&search->result);
     return search->result.is_interrupted && has_succeeded(search)
                ? TOOL_FINDING
@@ -420,7 +420,8 @@ static int search_from(struct search *search, struct run_outcome *first)
     size_t used_bytes = most.used_peak_bytes, held_bytes = most.held_peak_bytes;
 
     if (!held_bytes) {
-        tool_say("--find-min: no process had GPU memory served by rmmshim");
+        tool_say("--find-min: no process had GPU memory served by rmmshim, so there is no limit to "
+                 "find");
         return TOOL_FINDING;
     }
     if (!search->options->is_quiet)
