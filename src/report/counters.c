@@ -286,7 +286,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Bytes that rmmshim has allocated for the program so far, freed blocks included."},
     {"program", "peak",
      "The most bytes that the program had allocated at one time since the peak was last reset."},
-    {"program", "past_peak", "The highest `peak` before its last reset."},
+    {"program", "past_peak", "The most bytes allocated at one time before `peak` was last reset."},
     {"program", "refused",
      "Out-of-memory errors that the program received, from rmmshim or from the driver."},
 
@@ -306,10 +306,9 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
      "Bytes of all kinds of memory, allocated without rmmshim and not yet freed."},
-    {"account", "unserved_peak", "The highest value that `unserved` has had."},
+    {"account", "unserved_peak", "The most bytes allocated without rmmshim at one time."},
     {"account", "driver",
-     "Bytes of device memory that the driver, not rmmshim, allocated in cuMemAlloc and similar "
-     "calls."},
+     "Bytes of device memory that the driver, not rmmshim, allocated, as in cuMemAlloc."},
     {"account", "managed",
      "Bytes of managed memory that the program allocated from the driver without rmmshim."},
     {"account", "arrays", "Bytes of device memory in CUDA arrays."},
@@ -399,7 +398,7 @@ const struct rs_counter_help rs_counter_helps[] = {
      "The most bytes that this memory resource had taken from its upstream or from the driver at "
      "one time."},
     {NULL, "live", "Bytes of this memory resource that are in use."},
-    {NULL, "live_peak", "The highest value that `live` has had."},
+    {NULL, "live_peak", "The most bytes of this memory resource that were in use at one time."},
     {NULL, "live_allocations", "Blocks of this memory resource that are in use."},
     {NULL, "peak", "The most bytes of this memory resource that were in use at one time."},
     {NULL, "peak_allocations",
@@ -648,7 +647,8 @@ static void add_reported_stack(struct rs_node *devices, const struct rs_report_s
         rs_node_text(node, "expression",
                      stack->expression ? stack->expression : rs_gathered_expression(stack, text));
         node->line = rs_document_format(
-            node->document, "rmmshim[[{pid}]]: {program}, device {device}%s: {expression}\n",
+            node->document,
+            "rmmshim[[{pid}]]: {program}, device {device}%s: memory resource {expression}\n",
             rs_kind_texts[stack->kind]);
     }
     if (format != RS_STATISTICS_PROMETHEUS)

@@ -30,7 +30,7 @@ static void claim_file(struct rs_page_file *file, const char *path)
     if (result != 0)
         rs_log("%s: %s: %s: no report is written", file->variable, path, reason);
     else if (strcmp(expanded, file->output.path) != 0)
-        rs_log("%s: another process writes to %s, so this one writes to %s", file->variable,
+        rs_log("%s: another process writes to %s, so this process writes to %s", file->variable,
                expanded, file->output.path);
 }
 

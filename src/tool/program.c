@@ -386,8 +386,9 @@ bool library_inject_nvtx(const char *path)
 
     if (!before || !*before || strcmp(before, path) == 0)
         return tool_set(name, path);
-    tool_say("%s=%s: NVTX ranges go to that tool alone, so RMM_PHASES=nvtx sees none", name,
-             before);
+    tool_say("%s=%s: NVTX ranges go to that tool alone, so RMM_PHASES=nvtx sees none; unset %s to "
+             "have them",
+             name, before, name);
     return true;
 }
 
@@ -461,8 +462,8 @@ void library_make_way(const char *library, const char *program)
             tool_say("%s defines %u global variable%s with the names of driver functions (%s): %s",
                      order.paths[i], found.count, found.count == 1 ? "" : "s", found.names,
                      preload_first(order.paths[i])
-                         ? "so that the program does not crash, this file is loaded before "
-                           "librmmshim.so, in child processes too"
+                         ? "`rmmshim run` has put that file first in LD_PRELOAD, so the program "
+                           "does not crash, and nothing is to be done"
                          : "functions of librmmshim.so take their place, and the program will "
                            "crash: run it without rmmshim");
     load_order_free(&order);

@@ -284,7 +284,7 @@ class Stats(Test):
     def test_as_the_report_at_exit(self):
         process = scene(self, "hold:1000", "use:9", RMM_RESOURCE="statistics(pool(cuda, initial_size=64MiB))")
         text = self.expect(tool("stats", process.pid), 0).stdout
-        self.assertTrue(text.startswith("rmmshim[%d]: python3, device 0: statistics(" % process.pid), text)
+        self.assertTrue(text.startswith("rmmshim[%d]: python3, device 0: memory resource statistics(" % process.pid), text)
         self.assertIn("\n  program     live 1000 B, live_allocations 1, allocations 10,", text)
         document = json_schema.check(self.expect(tool("stats", process.pid, "--json"), 0).stdout, "statistics.json")
         self.assertEqual(document["pid"], process.pid)

@@ -63,7 +63,7 @@ class Managed(support.Test):
         self.assertIn("device 0, managed memory: "
                       "statistics(reuse(pool(managed, initial_size=64MiB, alignment=64KiB)))", result.said)
         self.assertIn("rmmshim", result.stderr)
-        self.assertIn(", device 0, managed memory: statistics(reuse(", result.stderr)
+        self.assertIn(", device 0, managed memory: memory resource statistics(reuse(", result.stderr)
 
     def test_verbose_line_on_a_driver_whose_frees_wait(self):
         for version, more in (("12040", "; a free waits for the GPU, because the driver is older than 555"), ("12050", "")):

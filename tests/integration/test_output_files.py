@@ -202,7 +202,7 @@ class SharedPaths(Outputs):
             settings = {"RMM_STATISTICS": "json:" + self.path("%p"), variable: "json:" + path}
             first = self.start("use:3", "say", "wait", **settings).until_ready()
             second = self.start("use:5", "say", "wait", **settings).until_ready()
-            said = ["%s: another process writes to %s, so this one writes to %s.%d" %
+            said = ["%s: another process writes to %s, so this process writes to %s.%d" %
                     (variable, path, path, second.pid)]
             self.assertEqual((second.end().said, first.end().said), (said, []))
             if variable == "RMM_STATISTICS":

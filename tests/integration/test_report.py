@@ -110,7 +110,8 @@ class Numbers(Report):
         self.assertEqual({name: rest[:6] for name, rest in sums.items()},
                          {"small": [1000_000, 1000, 1000_000, 1000, 500_000, 500], "large": [64_000, 1, 64_000, 1, 64_000, 1]})
         self.assertEqual(sums["small"][6], sum(10 * (3000 + i - i) for i in range(9, 500, 10)))
-        self.assertIn("  figures by call site are estimates: one call site per 9.77 KiB is recorded\n", self.report(self.path("0.rec")).stdout)
+        self.assertIn("  figures by call site are estimated from one block in each 9.77 KiB allocated\n",
+                      self.report(self.path("0.rec")).stdout)
 
     def test_a_sample_that_stands_for_too_much(self):
         recording = Recording()

@@ -183,7 +183,8 @@ static void explain_not_loaded(struct target_process *target)
     if (!is_named && !target->environment)
         doctor_problem(
             doctor, "preload", start_step,
-            "librmmshim.so is not loaded, and the environment of the process cannot be read");
+            "librmmshim.so is not loaded; why is not known, because the environment of the process "
+            "cannot be read");
     else if (!is_named)
         doctor_problem(doctor, "preload", start_step,
                        "the process was started without the library: its LD_PRELOAD does not name "
@@ -303,7 +304,9 @@ static void explain_not_served(struct target_process *target)
     bool asks = false;
 
     if (!target->environment) {
-        doctor_problem(doctor, "settings", NULL, "the environment of the process cannot be read");
+        doctor_problem(doctor, "settings", NULL,
+                       "the environment of the process cannot be read, so its RMM_ variables are "
+                       "not known");
         return;
     }
     if (!passes_program_filter(target) || !doctor_settings(doctor, target->environment, &asks))

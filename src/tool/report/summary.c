@@ -194,7 +194,7 @@ static void put_run(FILE *to, const struct analysis *analysis, const struct run 
     put_line(to, "%s: %s, %" PRIu64 " event%s", run->title, duration_text(run->end_ns, text),
              run->events, plural(run->events));
     if (run->facts.sample_bytes)
-        put_line(to, "  figures by call site are estimates: one call site per %s is recorded",
+        put_line(to, "  figures by call site are estimated from one block in each %s allocated",
                  tool_bytes(run->facts.sample_bytes));
     for (uint32_t i = 0; i < run->series_count; i++)
         put_series(to, analysis, run, i);
