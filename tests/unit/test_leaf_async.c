@@ -349,6 +349,25 @@ TEST(a_pool_can_be_shared_where_asked_for_and_by_default_where_it_gives_memory_b
     }
 }
 
+static CUresult (*create_pool)(CUmemoryPool *pool, const CUmemPoolProps *properties);
+
+static CUresult create_unshared_pool(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    return properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE ? create_pool(pool, properties)
+                                                              : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+TEST(where_shared_pools_are_refused_the_default_is_one_that_cannot_be_shared)
+{
+    struct site site;
+
+    create_pool = rs_driver.cuMemPoolCreate;
+    rs_driver.cuMemPoolCreate = create_unshared_pool;
+    make(&site, &rs_mr_descriptor_async, NULL);
+    assert_int_equal(site.pool->properties.handleTypes, CU_MEM_HANDLE_TYPE_NONE);
+    end(&site);
+}
+
 TEST(unsupported_is_a_bad_setting)
 {
     struct rs_environment environment = {.total_bytes = GIB};

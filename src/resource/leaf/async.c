@@ -467,6 +467,11 @@ static bool shares_pool(const struct async *async)
                                        can_share_pools(async->leaf.base.environment->device));
 }
 
+static bool create_pool(struct async *async, const CUmemPoolProps *properties)
+{
+    return rs_driver.cuMemPoolCreate(&async->pool, properties) == CUDA_SUCCESS;
+}
+
 static bool make_pool(struct async *async)
 {
     CUmemPoolProps properties = {
@@ -478,9 +483,13 @@ static bool make_pool(struct async *async)
                      .id = async->leaf.base.environment->device},
     };
     cuuint64_t threshold = async->set.release_threshold;
+    bool created = stream_of_async(async) && create_pool(async, &properties);
 
-    return stream_of_async(async) &&
-           rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
+    if (!created && async->set.ipc == IPC_AUTO) { /* a sandbox may forbid what is to be shared */
+        properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+        created = stream_of_async(async) && create_pool(async, &properties);
+    }
+    return created &&
            rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                                            &threshold) == CUDA_SUCCESS;
 }

@@ -600,7 +600,7 @@ static bool has_not_seen_all(const struct run_options *options, const struct sum
         tool_say("%s: the counters of %zu %s that rmmshim served did not reach this command",
                  failed, summary->missed, summary->missed == 1 ? "process" : "processes");
     else if (summary->unserved_count)
-        tool_say("%s: rmmshim did not serve, or not count, %zu %s that used CUDA", failed,
+        tool_say("%s: rmmshim did not serve or did not count %zu %s that used CUDA", failed,
                  summary->unserved_count, summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
         tool_say(
