@@ -272,7 +272,7 @@ class Lines(Run):
                   "dd if=/proc/self/exe of=/dev/nvidia-uvm bs=4096 count=1 && exec \"$@\"")
         if run(["unshare", "-m", "sh", "-c", device, "sh", "true"], preload=[]).status:
             self.skipTest("no namespace for mounts here")
-        allocates = ("import ctypes; cuda, at = ctypes.CDLL(None), ctypes.c_void_p(); cuda.cuInit(0); "
+        allocates = ("print('ready', flush=True); sys.stdin.readline(); import ctypes; cuda, at = ctypes.CDLL(None), ctypes.c_void_p(); cuda.cuInit(0); "
                      "cuda.cuDevicePrimaryCtxRetain(ctypes.byref(at), 0); cuda.cuCtxSetCurrent(at); "
                      "assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1)) == 0; ")
         opens = "import sys; file = open('/dev/nvidia-uvm', 'r+b'); print('ready', flush=True); sys.stdin.read()"
@@ -296,6 +296,11 @@ class Lines(Run):
                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.assertEqual(process.stdout.readline(), b"ready\n")
                 self.wait_for_look(process.pid)
+                if "readline" in script:  # it allocates after it was first seen
+                    process.stdin.write(b"\n")
+                    process.stdin.flush()
+                    self.assertEqual(process.stdout.readline(), b"ready\n")
+                    self.wait_for_look(process.pid)
                 self.wait_for_look(process.pid)
                 stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr))[-1], said)

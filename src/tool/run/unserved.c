@@ -222,6 +222,9 @@ static void note_unserved(const struct row *row, enum unserved_reason reason)
         return;
     if (of == seen + seen_count)
         seen[seen_count++] = (struct unserved){.number = row->number, .reason = reason};
+    /* It has made its page since it was first seen. */
+    if (of->reason >= UNSERVED_NO_CALL && reason == UNSERVED_NOT_HELD)
+        of->reason = reason;
     of->times++;
     if (read_row(row->number, &now) && now.started == row->started)
         row = &now;
