@@ -387,8 +387,8 @@ TEST(an_importer_that_cannot_listen_says_why)
 {
     is_refused_for(EMFILE, CUDA_ERROR_OUT_OF_MEMORY, "no file descriptor left");
     is_refused_for(ENFILE, CUDA_ERROR_OUT_OF_MEMORY, "no file descriptor left");
-    is_refused_for(ENOMEM, CUDA_ERROR_OUT_OF_MEMORY, "too little memory");
-    is_refused_for(ENOBUFS, CUDA_ERROR_OUT_OF_MEMORY, "too little memory");
+    is_refused_for(ENOMEM, CUDA_ERROR_OUT_OF_MEMORY, "too little host memory");
+    is_refused_for(ENOBUFS, CUDA_ERROR_OUT_OF_MEMORY, "too little host memory");
     is_refused_for(EACCES, CUDA_ERROR_NOT_SUPPORTED, "may not open a socket");
     failing_socket = 0;
     refuses_numbers = true;
@@ -454,5 +454,5 @@ static void cannot_accept(int error, const char *why)
 TEST(an_importer_without_room_for_the_connection_is_out_of_memory)
 {
     cannot_accept(EMFILE, "no file descriptor left");
-    cannot_accept(ENOMEM, "too little memory");
+    cannot_accept(ENOMEM, "too little host memory");
 }

@@ -7,8 +7,7 @@
 
 enum { DEVICE = 0 };
 
-static CUcontext primary = (CUcontext)(uintptr_t)0x1000;
-static const CUcontext created = (CUcontext)(uintptr_t)0x2000;
+static CUcontext primary = (CUcontext)(uintptr_t)0x1000, created = (CUcontext)(uintptr_t)0x2000;
 static unsigned questions, references;
 
 static CUresult get_device(CUdevice *device)
