@@ -95,7 +95,7 @@ class InitialSizes(support.Test):
     def test_a_stack_that_could_not_be_made_has_not_taken_it(self):
         with self.subTest("async"):
             result = run([support.program("memory_steps")] + "device 1 reset retain device 1 used".split(), ASYNC,
-                         more=dict(SMALL, HOSTCUDA_FAULT="cuMemPoolCreate:count=1:code=801"))
+                         more=dict(SMALL, HOSTCUDA_FAULT="cuMemPoolCreate:count=2:code=801"))
             self.assertEqual((result.status, result.stdout), (0, "used 16\n"), result)
             self.assertEqual(len(result.said), 1, result)
 

@@ -160,8 +160,10 @@ class Runs(Tune):
         self.record("5", "1000")
         replayed = self.tuned()[1]
         document, _ = self.tuned("--run", "6", *PROGRAM, self.path("ran"))
-        self.assertEqual([one["resource"] for one in document["runs"][:2]],
-                         [replayed[wish]["variables"]["RMM_RESOURCE"] for wish in ("footprint", "speed")])
+        first = [replayed[wish]["variables"]["RMM_RESOURCE"] for wish in ("footprint", "speed")]
+        if first[0] == first[1]:  # as the recording's times have it
+            del first[1]
+        self.assertEqual([one["resource"] for one in document["runs"]][:len(first)], first)
 
     def test_the_program_is_served(self):
         self.record("5", "500")
