@@ -301,6 +301,13 @@ class Running(Folder):
         self.assertEqual(set(outcomes.values()), {"passed"})
         self.assertEqual(run_suites.limits_of(side, [suite_list.Unit("torch", "other.py")]), {})
 
+    def test_limits_come_from_another_side(self):
+        """Without it all would run without a limit, and be well."""
+        for stacks in ("limit", "pool,limit", "limit,growing"):
+            done = subprocess.run([sys.executable, run_suites.__file__, "--stacks", stacks], stderr=subprocess.PIPE, text=True,
+                                  check=False)
+            self.assertEqual((done.returncode, "--stacks growing,limit" in done.stderr), (2, True), done)
+
     def test_stand_in_alone(self):
         """Its own exit statuses are pytest's."""
         self.write("suite.py", "pass fail")

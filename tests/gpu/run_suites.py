@@ -10,8 +10,8 @@ suite_differences.txt explains nor what came out both ways without the library.
                   [--base FILE] [--json FILE]
 
 The stack `growing` is a pool without an initial size, and `limit` is this one with a limit for each file of
-tests: what `growing` took for it from the driver, and a little more.  FILE of --base is written where it is not
-there: what was seen without the library.  A later call reads it and need not do it again.
+tests: what `growing` took for it from the driver, and a little more; so name growing before it.  FILE of --base is
+written where it is not there: what was seen without the library.  A later call reads it and need not do it again.
 
 RMMSHIM_LIBRARY is the library.  Exit status: 1 when a test differs and is not explained; 77 where there is
 neither GPU nor suite."""
@@ -362,6 +362,8 @@ def main():
         parser.error("known suites are %s" % " ".join(suite_list.SUITES))
     if not set(args.stacks) <= set(STACKS):
         parser.error("known stacks are %s" % " ".join(STACKS))
+    if "limit" in args.stacks and not args.base and "growing" not in args.stacks[:args.stacks.index("limit")]:
+        parser.error("limit has its limits from growing: --stacks growing,limit")
     try:
         units, _ = suite_list.read_list()
         explained = suite_list.read_differences()
@@ -414,14 +416,16 @@ def compare_sides(args, folder, roots, units, explained):
         if stack == "growing":
             limits.update(limits_of(side, units))
         elif stack == "limit":
-            print("limit: %d of %d files had one" % (len([unit for unit in files_of(units) if unit.name in limits]),
-                                                     len(files_of(units))))
+            limited = len([unit for unit in files_of(units) if unit.name in limits])
+            print("limit: %d of %d files had one" % (limited, len(files_of(units))))
         first[stack] = {name: [each.outcomes[name][0] for each in (base, side)] for name in differing(base, side)}
         count = run_again([base, side], roots, args.again_seconds)
         if count:
             print("%s: %d tests differed and ran once more by themselves, %d differ still" % (
                 stack, count, len(differing(base, side))))
         wrong, fine = judge(base, side, explained)
+        if stack == "limit" and not limited:
+            wrong.append("no file had a limit")
         for suite in dict.fromkeys(unit.suite for unit in units):
             allocations = served(side, [unit for unit in units if unit.suite == suite])
             print("%s: %s: the stack served %s allocations" % (stack, suite, compare.number(allocations)))
