@@ -257,10 +257,10 @@ static CUresult export_in_slot(const struct rs_block_view *block, const struct r
             return refuse_without_resources();
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse_export(
-                &said,
-                "this process shares too many blocks with other processes, or has closed a file "
-                "descriptor that rmmshim needs to share them, as a loop over all descriptors does: "
-                "set RMM_IPC=dedicated, which needs neither");
+                &said, "this process shares as many blocks with other processes as it can, or has "
+                       "closed a "
+                       "file descriptor that this takes, as a loop over all descriptors does: set "
+                       "RMM_IPC=dedicated, which needs no descriptor and has no such limit");
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;

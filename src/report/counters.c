@@ -490,8 +490,7 @@ static const char *event_line(const struct rs_counter *counter)
         {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
         {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},
         {"written_after_free", EVENTS "block{value||s} with writes after the free\n"},
-        {"unchecked",
-         EVENTS "block{value||s} not checked for writes outside of them or after the free\n"},
+        {"unchecked", EVENTS "block{value||s} not checked, because a call of the driver failed\n"},
     };
 
     if (strcmp(counter->resource, RS_PROGRAM) == 0 && strcmp(counter->name, "refused") == 0)

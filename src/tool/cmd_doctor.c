@@ -132,8 +132,8 @@ void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
         doctor, is_problem, "names",
         "start the program with `rmmshim run`, or load that file first: "
         "LD_PRELOAD=THAT-FILE:librmmshim.so",
-        "%s defines %u global variable%s with the names of driver functions (%s): %sfunctions of "
-        "librmmshim.so take their place, and the program crashes",
+        "%s defines %u global variable%s with the names of driver functions (%s): %sthe program "
+        "finds functions of librmmshim.so in place of the variables, and crashes",
         path, found->count, found->count == 1 ? "" : "s", found->names, when);
 }
 

@@ -172,7 +172,7 @@ static void give_reason_of_runs(char reason[REASON_BYTES], const struct tune_run
         const struct tune_candidate *one = runs->finalists[i];
         if (one == chosen || one->is_told_apart)
             continue;
-        rs_text_add(reason, REASON_BYTES, "%s%s", alike++ ? " or " : before, one->resource);
+        rs_text_add(reason, REASON_BYTES, "%s'%s'", alike++ ? " or " : before, one->resource);
     }
     rs_text_add(reason, REASON_BYTES,
                 alike ? ". Of these, it holds the least memory: " : " It holds ");

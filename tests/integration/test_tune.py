@@ -154,7 +154,7 @@ class Runs(Tune):
                          r"up to [\d.]+ MiB when the program uses up to [\d.]+ MiB\.$" %
                          ("the fastest" if chosen == fastest else "about as fast as the fastest",
                           "The runs show no clear difference in time between it and %s\\. Of these, it holds the least memory: " %
-                          re.escape(" or ".join(others)) if others else "It holds "))
+                          re.escape(" or ".join("'%s'" % name for name in others)) if others else "It holds "))
 
     def test_without_a_limit_the_first_are_those_that_are_chosen(self):
         self.record("5", "1000")
