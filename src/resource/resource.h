@@ -163,8 +163,8 @@ struct rs_mr_ops {
 
     /* Called before and after the program waits for the GPU, and before a stream begins to capture.
      * After the program's wait, a resource with excess bytes gives idle memory upstream, or to the
-     * driver.  It does not itself wait for work that the program did not wait for.  Default: calls
-     * the upstreams. */
+     * driver.  For this `reuse` may wait for its fences for up to 20 ms, also in contexts that the
+     * program did not wait for.  Default: calls the upstreams. */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
 
     /* Returns the bytes that this resource holds from upstream and has not handed out.  Default: 0

@@ -79,8 +79,8 @@ static int process_of(pid_t thread)
 bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
 {
     static _Atomic uint64_t stuck;
-    /* glibc's structure is private, but this word is where the kernel itself looks for the owner's
-     * thread id when a thread with a robust mutex ends, so it cannot move. */
+    /* glibc's structure is private, but the kernel requires that the lock word of a robust mutex
+     * has the owner's thread id, which it reads when a thread that holds the mutex ends. */
     pid_t owner = (pid_t)((uint32_t)__atomic_load_n(&job->mutex.__data.__lock, __ATOMIC_RELAXED) &
                           FUTEX_TID_MASK);
     uint64_t now_ns = rs_clock_ns();

@@ -42,7 +42,7 @@ void rs_object_review(void);
  * NULL for number 0, and for an object that rs_object_review found replaced. */
 const char *rs_object_name(unsigned number);
 
-/* ---- names of code addresses, for reports at exit: slow, since object files are read ---- */
+/* ---- names of code addresses: slow, since object files are read ---- */
 
 enum { RS_SYMBOL_NAME_BYTES = 192 };
 

@@ -3,6 +3,7 @@
  * too much is quarantined, and allocations never do. */
 #include "driver/capture.h"
 #include "driver/driver.h"
+#include "resource/reuse/reuse.h"
 #include "reuse_stack.h"
 #include "until.h"
 
@@ -336,5 +337,61 @@ TEST(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture)
     }
     assert_int_equal(device.waits, 0);
     rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* ---- a lock that does not come ---- */
+
+static struct {
+    struct rs_reuse *reuse;
+    _Atomic bool has_lock, is_over;
+} holder;
+
+static _Atomic bool counts_naps;
+static _Atomic uint64_t napped_ns;
+
+int __real_nanosleep(const struct timespec *nap, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *left);
+
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *left)
+{
+    if (!counts_naps)
+        return __real_nanosleep(nap, left);
+    napped_ns += (uint64_t)nap->tv_sec * 1000000000 + (uint64_t)nap->tv_nsec;
+    return 0;
+}
+
+static void *hold_the_lock(void *unused)
+{
+    rs_mutex_lock(&holder.reuse->lock);
+    holder.has_lock = true;
+    while (!holder.is_over)
+        (void)sched_yield();
+    rs_mutex_unlock(&holder.reuse->lock);
+    return unused;
+}
+
+/* The holder may be a call of this very thread, whose callback frees the block. */
+TEST(while_a_stream_captures_a_free_tries_for_some_milliseconds_to_get_the_lock)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 64 * MIB), b = take(&stack, 64 * MIB);
+    pthread_t other;
+
+    begin_capture();
+    (void)give_busy(&stack, &a); /* notes that a stream captures */
+    holder.reuse = RS_MR_AS(rs_reuse, stack.mr);
+    assert_int_equal(holder.reuse->refusal, RS_FENCE_CAPTURES);
+    assert_int_equal(pthread_create(&other, NULL, hold_the_lock, NULL), 0);
+    assert_true(UNTIL(holder.has_lock));
+    (void)submit();
+    counts_naps = true;
+    assert_int_equal(rs_mr_deallocate(stack.mr, &b, NULL), CUDA_SUCCESS);
+    counts_naps = false;
+    holder.is_over = true;
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_in_range(napped_ns, 2000000, 20000000);
+    rs_capture_ended(capturing);
+    complete_all();
     end(&stack);
 }

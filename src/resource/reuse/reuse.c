@@ -98,17 +98,17 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return rs_mr_trim_with(mr->upstream[0], trim);
 }
 
-/* True when upstream holds at least RS_DRIVER_GRANULARITY bytes, the driver's unit, beyond its
- * release threshold, and as many freed bytes are here: giving these upstream returns them to the
- * driver. */
+/* True when the bytes that upstream holds beyond its release threshold, and the freed bytes here,
+ * are each at least RS_DRIVER_GRANULARITY, the driver's unit.  With less of either, blocks that go
+ * upstream would return nothing to the driver. */
 static bool holds_excess(struct rs_reuse *reuse)
 {
     return rs_mr_excess_bytes(reuse->base.upstream[0]) >= RS_DRIVER_GRANULARITY &&
            rs_reuse_quarantined(reuse).bytes + rs_reuse_kept(reuse).bytes >= RS_DRIVER_GRANULARITY;
 }
 
-/* Gives ready blocks upstream.  all: the program has waited for all work of the context, so the
- * fence of each sealed epoch is done now or in some microseconds. */
+/* Gives ready blocks upstream.  all: the program has waited for all work of a context.  If it is
+ * this one, the fence of each sealed epoch is done now or in some microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);

@@ -302,7 +302,7 @@ static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- shards ---- */
 
-/* Returns a number of shards, counted from the first, after which all are unused. */
+/* All shards from this index on are unused. Some below it may be unused too. */
 static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
