@@ -144,7 +144,7 @@ static void put_header(struct rs_recording_file *file)
         .event_bytes = sizeof(struct rs_recording_event),
         .process = (uint32_t)getpid(),
         .job = job_of_process(),
-        .begun_ns = rs_clock_ns(),
+        .begun_ns = rs_clock_own_ns(rs_clock_ns()),
         .begun_real_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
     };
     memcpy(header->magic, RS_RECORDING_MAGIC, sizeof(header->magic));

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -270,10 +271,14 @@ RS_COLD static bool renew(struct recorder *recorder, struct slot *slot)
     return true;
 }
 
-/* Returns the time since the recording began. */
+/* Returns the time since the recording began, by the program's clock itself: rs_clock_ns takes
+ * longer, and may be ahead of it by another time in each thread. */
 static uint64_t now_of(const struct recorder *recorder)
 {
-    return rs_clock_ns() - recorder->begun_ns;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - recorder->begun_ns;
 }
 
 /* Returns now_ns, or least_ns if the clock has gone back. */

@@ -658,6 +658,35 @@ TEST(time_does_not_go_back_where_the_clock_does)
     tool_recording_close(recording);
 }
 
+static void write_by_a_thread_ahead(const char *path)
+{
+    const uint64_t hour_ns = 3600 * 1000000000ull, begin_ns = rs_clock_ns();
+
+    rs_clock_note_slept(hour_ns);
+    must(rs_clock_ns() >= begin_ns + hour_ns);
+    begin(path, MIB);
+    rs_record(RS_RECORDING_ALLOCATE, 1, 1, place, 0);
+    rs_clock_note_slept(hour_ns);
+    rs_record(RS_RECORDING_DEALLOCATE, 1, 1, place, 0);
+    rs_recorder_end();
+}
+
+TEST(times_are_those_of_the_clock_in_a_thread_that_is_ahead_of_it)
+{
+    struct tool_recording *recording;
+    const struct tool_recording_facts *facts;
+    struct tool_recording_event event;
+
+    assert_int_equal(in_child(write_by_a_thread_ahead, "ahead"), 0);
+    recording = opened("ahead");
+    facts = tool_recording_facts(recording);
+    while (tool_recording_next(recording, &event))
+        assert_true(facts->header.begun_ns + event.time_ns <= rs_clock_ns());
+    assert_int_equal(facts->events, 2);
+    assert_true(facts->header.begun_ns + facts->header.ended_ns <= rs_clock_ns());
+    tool_recording_close(recording);
+}
+
 /* ---- what a process must not do to a recording ---- */
 
 static void write_and_fork(const char *path)
