@@ -174,18 +174,29 @@ static inline uint64_t rs_recording_rotated(uint64_t word, unsigned by)
     return word << by | word >> (64 - by);
 }
 
+/* Returns the sum that an event's check is made of. A time that is still 0 in `event` may be xor'ed
+ * to the sum later. */
+static inline uint64_t rs_recording_event_sum(const struct rs_recording_event *event,
+                                              uint64_t sequence)
+{
+    return event->time_and_kind ^ rs_recording_rotated(event->address, 13) ^
+           rs_recording_rotated(event->size_and_check, 26) ^
+           rs_recording_rotated(event->thread | (uint64_t)event->definition << 32, 39) ^
+           rs_recording_rotated(event->place, 52) ^ sequence;
+}
+
+/* Multiplies only once for all words, since each multiplication would wait for the one before. */
+static inline uint64_t rs_recording_check_of_sum(uint64_t sum)
+{
+    return sum * 0x9e3779b97f4a7c15u >> RS_RECORDING_SIZE_BITS;
+}
+
 /* Returns the check of an event, to be stored in the upper 16 bits of size_and_check, which must be
- * 0 in `event` here. Multiplies only once for all words, since each multiplication would wait for
- * the one before. */
+ * 0 in `event` here. */
 static inline uint64_t rs_recording_event_check(const struct rs_recording_event *event,
                                                 uint64_t sequence)
 {
-    uint64_t sum = event->time_and_kind ^ rs_recording_rotated(event->address, 13) ^
-                   rs_recording_rotated(event->size_and_check, 26) ^
-                   rs_recording_rotated(event->thread | (uint64_t)event->definition << 32, 39) ^
-                   rs_recording_rotated(event->place, 52) ^ sequence;
-
-    return sum * 0x9e3779b97f4a7c15u >> RS_RECORDING_SIZE_BITS;
+    return rs_recording_check_of_sum(rs_recording_event_sum(event, sequence));
 }
 
 /* The check of a definition with its text behind it. */

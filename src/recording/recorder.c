@@ -287,49 +287,46 @@ RS_HOT_INLINE uint64_t at_least(uint64_t now_ns, uint64_t least_ns)
     return RS_UNLIKELY(now_ns > TIME_MOST || now_ns < least_ns) ? least_ns : now_ns;
 }
 
-/* The values of an event that rs_record gives to `append`, which adds the thread's ID and the
- * check. `append` and `put` are inlined into rs_record, and the clock is read before them, so that
- * the values stay in registers until they are stored. */
-struct parts {
-    uint64_t now_ns, address, size_bytes, place;
-    uint32_t definition;
-    enum rs_recording_event_kind kind;
-};
-
-RS_HOT_INLINE void append(struct slot *slot, const struct parts *parts)
+/* Puts an event into the slot, with its check and the time, which is at most `most_ns`. `append`
+ * and `put` are inlined into rs_record. The clock is read when most values are stored, so that few
+ * of them must be kept during that call. */
+RS_HOT_INLINE void append(const struct recorder *recorder, struct slot *slot,
+                          struct rs_recording_event event, uint64_t most_ns)
 {
-    struct rs_recording_event *place = slot->next, event;
+    struct rs_recording_event *place = slot->next;
+    uint64_t sum = rs_recording_event_sum(&event, slot->sequence);
 
-    slot->last_ns = at_least(parts->now_ns, slot->last_ns);
-    event.time_and_kind = slot->last_ns | (uint64_t)parts->kind << RS_RECORDING_TIME_BITS;
-    event.address = parts->address;
-    event.size_and_check = rs_min(parts->size_bytes, SIZE_MOST);
-    event.thread = here.thread;
-    event.definition = parts->definition;
-    event.place = parts->place;
-    event.size_and_check |= rs_recording_event_check(&event, slot->sequence)
-                            << RS_RECORDING_SIZE_BITS;
     place->address = event.address;
-    place->size_and_check = event.size_and_check;
     place->thread = event.thread;
     place->definition = event.definition;
     place->place = event.place;
-    rs_recording_commit(&place->time_and_kind, event.time_and_kind);
+    slot->last_ns = at_least(rs_min(now_of(recorder), most_ns), slot->last_ns);
+    place->size_and_check = event.size_and_check | rs_recording_check_of_sum(sum ^ slot->last_ns)
+                                                       << RS_RECORDING_SIZE_BITS;
+    rs_recording_commit(&place->time_and_kind, event.time_and_kind | slot->last_ns);
     slot->next = place + 1;
 }
 
-RS_HOT_INLINE void put(struct recorder *recorder, struct slot *slot, const struct parts *parts)
+RS_HOT_INLINE void put(struct recorder *recorder, struct slot *slot,
+                       struct rs_recording_event event)
 {
-    if (RS_LIKELY(slot->next != slot->end) || renew(recorder, slot))
-        append(slot, parts);
+    uint64_t most_ns = UINT64_MAX;
+
+    if (RS_UNLIKELY(slot->next == slot->end)) {
+        most_ns = now_of(recorder); /* before the full chunk is copied, which may take long */
+        if (!renew(recorder, slot))
+            return;
+    }
+    append(recorder, slot, event, most_ns);
 }
 
-RS_COLD static void put_shared(struct recorder *recorder, const struct parts *parts)
+/* Has the event itself and no pointer to it, so that rs_record may keep it in registers. */
+RS_COLD static void put_shared(struct recorder *recorder, struct rs_recording_event event)
 {
     struct slot *slot = &recorder->slots[RS_THREAD_INDEX_SHARED];
 
     rs_spinlock_lock(&slot->lock);
-    put(recorder, slot, parts);
+    put(recorder, slot, event);
     rs_spinlock_unlock(&slot->lock);
 }
 
@@ -343,7 +340,7 @@ void rs_record(enum rs_recording_event_kind kind, uint64_t address, size_t size_
                uint64_t place, uint32_t definition)
 {
     struct recorder *recorder = recorder_now();
-    struct parts parts;
+    struct rs_recording_event event;
     unsigned index;
 
     if (!recorder)
@@ -355,18 +352,18 @@ void rs_record(enum rs_recording_event_kind kind, uint64_t address, size_t size_
     if (RS_UNLIKELY(!here.thread))
         define_thread(recorder);
     index = rs_thread_index();
-    parts = (struct parts){
-        .now_ns = now_of(recorder),
+    event = (struct rs_recording_event){
+        .time_and_kind = (uint64_t)kind << RS_RECORDING_TIME_BITS,
         .address = address,
-        .size_bytes = size_bytes,
-        .place = place,
+        .size_and_check = rs_min(size_bytes, SIZE_MOST),
+        .thread = here.thread,
         .definition = definition,
-        .kind = kind,
+        .place = place,
     };
     if (RS_LIKELY(index != RS_THREAD_INDEX_SHARED))
-        put(recorder, &recorder->slots[index], &parts);
+        put(recorder, &recorder->slots[index], event);
     else
-        put_shared(recorder, &parts);
+        put_shared(recorder, event);
     leave();
 }
 

@@ -66,6 +66,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
 static int killed_write;
 static size_t cut_bytes;
 static bool writes_fail;
+static time_t write_takes_s, written_s; /* by the clock of the test, all writes so far */
 
 ssize_t __real_pwrite(int fd, const void *bytes, size_t length, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t length, off_t offset);
@@ -80,6 +81,7 @@ static bool may_write(int fd, const void *bytes, size_t length, off_t offset)
         (void)__real_pwrite(fd, bytes, cut_bytes, offset);
         raise(SIGKILL);
     }
+    written_s += write_takes_s;
     if (!writes_fail && (size_t)offset + length <= disk_bytes)
         return true;
     errno = writes_fail ? EIO : ENOSPC;
@@ -625,6 +627,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
     static long calls;
     int result = __real_clock_gettime(clock, now);
 
+    now->tv_sec += written_s;
     if (goes_back)
         now->tv_sec -= ++calls;
     return result;
@@ -684,6 +687,32 @@ TEST(times_are_those_of_the_clock_in_a_thread_that_is_ahead_of_it)
         assert_true(facts->header.begun_ns + event.time_ns <= rs_clock_ns());
     assert_int_equal(facts->events, 2);
     assert_true(facts->header.begun_ns + facts->header.ended_ns <= rs_clock_ns());
+    tool_recording_close(recording);
+}
+
+static void write_by_slow_copies(const char *path)
+{
+    begin(path, MIB);
+    write_takes_s = 3600;
+    for (uint64_t i = 0; i <= RS_RECORDING_EVENTS_EACH + 1; i++)
+        rs_record(RS_RECORDING_ALLOCATE, i, i, place, 0);
+    write_takes_s = 0;
+    rs_recorder_end();
+}
+
+TEST(an_event_has_the_time_before_the_copy_that_makes_room_for_it)
+{
+    struct tool_recording *recording;
+    struct tool_recording_event event;
+    uint64_t count = 0;
+
+    assert_int_equal(in_child(write_by_slow_copies, "copies"), 0);
+    recording = opened("copies");
+    while (tool_recording_next(recording, &event)) {
+        assert_int_equal(event.address, count);
+        assert_int_equal(event.time_ns >= 3600 * 1000000000ull, count++ > RS_RECORDING_EVENTS_EACH);
+    }
+    assert_int_equal(count, RS_RECORDING_EVENTS_EACH + 2);
     tool_recording_close(recording);
 }
 

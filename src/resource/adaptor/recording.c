@@ -53,7 +53,7 @@ static bool is_sampled(const struct recording *recording, size_t size_bytes)
 
 /* Records the device's held bytes and limit if they have changed since they were last recorded.
  * Called at each allocation, free and trim, since calls outside the stack change them too. */
-static void record_held(struct recording *recording)
+RS_HOT_INLINE void record_held(struct recording *recording)
 {
     size_t held, limit;
 
