@@ -42,8 +42,7 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
     return rs_diagnose(
         diagnostics, stack->source, stack->at,
         stack->descriptor == &rs_mr_descriptor_simulated
-            ? "'%s' is only for replaying logs of allocations: no program can use it, because it "
-              "has addresses but no memory"
+            ? "'%s' has addresses but no memory: it is only for rmmshim's own tests"
         : kind == RS_KIND_PINNED
             ? "pinned memory must come from the memory resource 'pinned', not from '%s'"
         : kind == RS_KIND_MANAGED

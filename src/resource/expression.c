@@ -255,7 +255,8 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                         "%s(pool(cuda), size=1MiB)",
                         descriptor->name, descriptor->branch->name, descriptor->branch->name);
     if (!row->name)
-        return DIAGNOSE(parser, at, "'%s' has its upstream already", descriptor->name);
+        return DIAGNOSE(parser, at, "'%s' has its upstream%s already", descriptor->name,
+                        descriptor->upstream_count == 1 ? "" : "s");
     return DIAGNOSE(parser, at, "'%s' has its upstream already; options need names, as in %s=%s",
                     descriptor->name, row->name,
                     row->type == RS_OPTION_SIZE ? "1GiB"

@@ -37,9 +37,9 @@ void rs_job_share_enter(struct rs_job_share *share)
         if (lacks_room(share)) {
             (void)rs_job_limit_reap(share->job);
             if (lacks_room(share) && rs_log_once(&said))
-                rs_log("RMM_LIMIT_JOB: requests for memory of a device fail until other processes "
-                       "of the job end: too many share the limit (a process counts 1, and 1 more "
-                       "for each device that it uses, and the most is %d)",
+                rs_log("RMM_LIMIT_JOB: too many processes share the limit, so requests for memory "
+                       "of a device fail until some of them end (a process counts 1, and 1 more "
+                       "for each device that it uses; the most is %d)",
                        RS_JOB_ENTRIES);
         }
 }

@@ -80,7 +80,7 @@ class ComputeSanitizer(Tool):
         wanted = 0 if setting == OWN else 1
         if said != wanted:
             return "its line was said %d times, not %d" % (said, wanted)
-        return "poison" if setting == POISON and b"wrote past its end" not in result.stderr else None
+        return "poison" if setting == POISON and b"wrote past the block's end" not in result.stderr else None
 
 
 class LeakCheck(ComputeSanitizer):

@@ -32,7 +32,7 @@ CASES = [
     ({"RMM_ARENA_SIZE": "1GiB", "RMM_POOL_SIZE": "1GiB"}, ["RMM_ARENA_SIZE", "RMM_POOL_SIZE"]),
     ({"RMM_ARENA_SIZE": "1000KiB"}, ["RMM_ARENA_SIZE", "1MiB"]),
     ({"RMM_ASYNC": "2GiB"}, ["RMM_ASYNC", "2GiB"]),
-    ({"RMM_RESOURCE": "pool(simulated)"}, ["RMM_RESOURCE", "simulated", "replay"]),
+    ({"RMM_RESOURCE": "pool(simulated)"}, ["RMM_RESOURCE", "simulated", "no memory"]),
     ({"RMM_POOL_SIZE_1": "10Q"}, ["RMM_POOL_SIZE_1", "Q"]),
     ({"RMM_Limit": "1GiB"}, ["RMM_Limit", "RMM_LIMIT"]),
     ({"RMM_LIMIT_GPU0": "1GiB"}, ["RMM_LIMIT_GPU0", "RMM_LIMIT_0"]),

@@ -534,21 +534,21 @@ class Mistakes(Programs):
                              r"(?:cudaMalloc \S+, from )?%s \(debug_blocks\w*\+0x[0-9a-f]+\), from " % (BYTES, re.escape(what), function or scene))
 
     def test_a_byte_past_the_end(self):
-        self.assert_named("writes_past_the_end", ": the program wrote past its end: byte %d is 0x77" % BYTES)
+        self.assert_named("writes_past_the_end", ": the program wrote past the block's end: byte %d is 0x77" % BYTES)
         for resource in ("poison(cuda)", "poison(managed)", "poison(pool(cuda), guard=512)"):
-            self.assert_named("writes_past_the_end", ": the program wrote past its end: byte %d is 0x77" % BYTES,
+            self.assert_named("writes_past_the_end", ": the program wrote past the block's end: byte %d is 0x77" % BYTES,
                               dict(POISON, RMM_RESOURCE=resource))
 
     def test_before_the_beginning(self):
-        self.assert_named("writes_before_the_beginning", ": the program wrote before its beginning: byte -4 is 0x77")
+        self.assert_named("writes_before_the_beginning", ": the program wrote before the block's beginning: byte -4 is 0x77")
 
     def test_after_the_free(self):
-        self.assert_named("writes_after_the_free", ": the program wrote into it after its free: byte 1000 is 0x77")
+        self.assert_named("writes_after_the_free", ": the program wrote into the freed block: byte 1000 is 0x77")
 
     def test_blocks_that_are_handed_out_again(self):
         """A block comes back to `poison` each time, whatever else keeps freed blocks."""
         for free in ("wait", "deferred"):
-            self.assert_named("writes_long_after_the_free", ": the program wrote into it after its free: byte 1000 is 0x77",
+            self.assert_named("writes_long_after_the_free", ": the program wrote into the freed block: byte 1000 is 0x77",
                               {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": free})
 
     def test_a_block_that_is_freed_twice(self):

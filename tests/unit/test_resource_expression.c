@@ -173,6 +173,8 @@ TEST(each_mistake_is_one_line_with_its_place)
          "minimum_size=256KiB?"},
         {"logging(cuda, \"a.csv\")", "RMM_RESOURCE=logging(cuda, ^\"a.csv\"): options need names; "
                                      "did you mean path=\"a.csv\"?"},
+        {"fallback(cuda, managed, pinned)",
+         "RMM_RESOURCE=fallback(cuda, managed, ^pinned): 'fallback' has its upstreams already"},
         {"statistics(cuda, 1)",
          "RMM_RESOURCE=statistics(cuda, ^1): 'statistics' has its upstream already"},
         {"pool(cuda, managed_memory=True)",

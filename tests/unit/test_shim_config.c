@@ -514,14 +514,13 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=pool(pinned)"},
          "RMM_RESOURCE=pool(^pinned): device memory cannot come from 'pinned'"},
         {{"RMM_RESOURCE=pool(simulated(size=1GiB))"},
-         "RMM_RESOURCE=pool(^simulated(size=1GiB)): 'simulated' is only for replaying logs of "
-         "allocations"},
+         "RMM_RESOURCE=pool(^simulated(size=1GiB)): 'simulated' has addresses but no memory"},
         {{"RMM_RESOURCE=binning(cuda, bin(cuda, size=1KiB), bin(pool(pinned), size=1MiB))"},
          "RMM_RESOURCE=...ng(cuda, bin(cuda, size=1KiB), bin(pool(^pinned), size=1MiB)): device "
          "memory cannot come from 'pinned'"},
         {{"RMM_RESOURCE=binning(cuda, bin(pool(simulated), size=1MiB))"},
-         "RMM_RESOURCE=binning(cuda, bin(pool(^simulated), size=1MiB)): 'simulated' is only "
-         "for replaying"},
+         "RMM_RESOURCE=binning(cuda, bin(pool(^simulated), size=1MiB)): 'simulated' has "
+         "addresses but no memory"},
         {{"RMM_MANAGED_RESOURCE=binning(managed, bin(cuda, size=1MiB))"},
          "RMM_MANAGED_RESOURCE=binning(managed, bin(^cuda, size=1MiB)): managed memory must come "
          "from the memory resource 'managed', not from '"},
@@ -548,7 +547,7 @@ TEST(bad_settings_are_one_line_each)
          "RMM_PINNED_RESOURCE=fallback(pinned, ^managed): pinned memory must come from the memory "
          "resource 'pinned', not from '"},
         {{"RMM_RESOURCE=fallback(cuda, pool(simulated))"},
-         "RMM_RESOURCE=fallback(cuda, pool(^simulated)): 'simulated' is only for replaying"},
+         "RMM_RESOURCE=fallback(cuda, pool(^simulated)): 'simulated' has addresses but no memory"},
         {{"RMM_PREFETCH=1"}, "RMM_PREFETCH=1: only managed memory can be prefetched"},
         {{"RMM_PREFETCH=1", "RMM_FALLBACK=pinned"}, "RMM_PREFETCH=1: only managed memory can"},
         {{"RMM_FALLBACK=manged"}, "RMM_FALLBACK=^manged: unknown value; did you mean 'managed'?"},

@@ -278,8 +278,8 @@ static int sink_claim(struct sink *sink)
         rs_log("logging: another process writes to %s, so this one writes to %s", sink->path,
                sink->output.path);
     else
-        rs_log("logging: %s: an earlier process left %s.part; so as not to overwrite that file, "
-               "this process writes to %s",
+        rs_log("logging: %s is an unfinished log with its last rows in %s.part, so this process "
+               "writes to %s",
                sink->path, sink->path, sink->output.path);
     return 0;
 }

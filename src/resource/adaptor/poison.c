@@ -309,12 +309,12 @@ static void end_use(struct poison *poison, struct record *record)
     record->is_guarded &= result == CUDA_SUCCESS;
     count_unchecked(poison, result);
     if (before.found)
-        say(poison, record, "before its beginning",
+        say(poison, record, "before the block's beginning",
             (long long)before.at - (long long)poison->set.guard, before.value,
             &poison->before_count);
     if (after.found)
-        say(poison, record, "past its end", (long long)record->size_bytes + (long long)after.at,
-            after.value, &poison->after_count);
+        say(poison, record, "past the block's end",
+            (long long)record->size_bytes + (long long)after.at, after.value, &poison->after_count);
 }
 
 /* Checks that nobody wrote into a kept block, before it is handed out or goes upstream. */
@@ -330,7 +330,7 @@ static void check_freed(struct poison *poison, const struct record *record)
                                  (unsigned)poison->set.fill_freed, record->size_bytes);
     count_unchecked(poison, end_visit(&visit));
     if (difference.found)
-        say(poison, record, "into it after its free", (long long)difference.at, difference.value,
+        say(poison, record, "into the freed block", (long long)difference.at, difference.value,
             &poison->freed_count);
 }
 

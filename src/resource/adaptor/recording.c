@@ -213,8 +213,8 @@ static const struct rs_option recording_options[] = {
                        "(the default): for no block",
                        .minimum = 1, .none = true, .all = true),
     RS_OPTION_WORD_ROW(struct recording_config, kind, kinds, "device",
-                       "what kind of memory the recording calls the blocks: device (the default), "
-                       "pinned or managed"),
+                       "the kind of memory under which the recording lists the blocks: device (the "
+                       "default), pinned or managed"),
     RS_OPTION_END,
 };
 

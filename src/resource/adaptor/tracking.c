@@ -195,16 +195,18 @@ static int tracking_init(struct rs_mr *mr, const void *config)
 }
 
 static const struct rs_option tracking_options[] = {
-    RS_OPTION_BOOLEAN_ROW(struct tracking_config, stacks, "0",
-                          "1: record the call stack of each allocation, including lines of "
-                          "Python code; 0: record no call stack",
-                          .aliases = {{"capture_stacks", RS_OPTION_BOOLEAN}}),
+    RS_OPTION_BOOLEAN_ROW(
+        struct tracking_config, stacks, "0",
+        "1: record the call stack of each allocation, including lines of Python code; 0 (the "
+        "default, unless RMM_TRACKING is set): record no call stack",
+        .aliases = {{"capture_stacks", RS_OPTION_BOOLEAN}}),
     RS_OPTION_END,
 };
 
 const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
     .name = "tracking",
-    .summary = "records which code allocated each block, for a report of leaked memory at exit",
+    .summary = "records each block in use, and with stacks=1 the code that allocated it, for "
+               "`rmmshim leaks` and for the report of RMM_TRACKING",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
     .config_bytes = sizeof(struct tracking_config),

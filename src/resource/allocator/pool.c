@@ -480,19 +480,21 @@ static const struct rs_option pool_options[] = {
                        "would fail otherwise, and takes initial_size anew when it next grows",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
-                       "the most bytes that the pool takes from its upstream", .multiple_of = 256,
-                       .maximum = RS_SIZE_ADDRESSABLE, .none = true, .beyond_whole = true,
-                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct pool_config, maximum_size, "none",
+        "the most memory that the pool takes from its upstream; none (the default): no maximum",
+        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true, .beyond_whole = true,
+        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
                        "how much more memory the pool takes when it is full; geometric (the "
                        "default): what the request needs, or a small part of the pool's size (at "
                        "most a sixteenth) if that is more; rmm, as in RMM: as much as the pool has "
                        "already, or, with a maximum_size, half of what the pool may still take"),
-    RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
-                       "a power of two; the address of each block, and the number of bytes that it "
-                       "takes up, are multiples of it",
-                       .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
+    RS_OPTION_SIZE_ROW(
+        struct pool_config, alignment, "512",
+        "the address of each block, and the number of bytes that the block takes up, are multiples "
+        "of this power of two",
+        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };
 
@@ -550,8 +552,8 @@ static const struct rs_option arena_options[] = {
                        .beyond_whole = true),
     RS_OPTION_BOOLEAN_ROW(
         struct arena_config, dump_log_on_failure, "0",
-        "has no effect: only 0 (false) is accepted, so that expressions written for RMM work; for "
-        "a report when memory runs out, set RMM_ON_OOM",
+        "an option of RMM's that has no effect here and must be 0 (false); for a report when "
+        "memory runs out, set RMM_ON_OOM",
         .only_no =
             "an arena writes no dump; RMM_ON_OOM=text:PATH writes a report when memory runs out"),
     RS_OPTION_END,

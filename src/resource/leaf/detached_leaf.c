@@ -249,12 +249,11 @@ static void detached_end(struct rs_mr *mr, bool memory_is_gone)
         rs_segment_remove(leaf->base.environment, record->address);
     if (leaf->first)
         rs_log("memory resource %s: %zu bytes of a CUDA context that has ended could not be given "
-               "back to the driver: they stay allocated until the process ends",
+               "back: they stay allocated until the process ends",
                mr->descriptor->name, leaf->live_bytes);
     else if (!leaf->is_closed)
         rs_log("memory resource %s: memory that was reserved for a CUDA context that has ended "
-               "could not be given "
-               "back to the driver: it stays allocated until the process ends",
+               "could not be given back: it stays allocated until the process ends",
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
 }

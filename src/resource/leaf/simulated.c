@@ -140,8 +140,8 @@ static const struct rs_option simulated_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
     .name = "simulated",
-    .summary = "addresses without memory behind them, to replay logs of allocations; no program "
-               "can use it",
+    .summary =
+        "addresses without memory behind them, for rmmshim's own tests; no program can use it",
     .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
