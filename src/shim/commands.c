@@ -92,7 +92,8 @@ static void list_live(struct rs_commands *command)
 {
     command->result = rs_live_list(command->device, &command->before_bytes, &command->after_bytes);
     if (command->result == -EBUSY)
-        (void)rs_control_error(-EBUSY, "another thread is making this list now: try again");
+        (void)rs_control_error(
+            -EBUSY, "another thread of the process is listing its memory now: try again");
     else if (command->result != 0)
         (void)rs_control_error(
             command->result,
@@ -107,9 +108,8 @@ static void carry_out_command(struct rs_commands *command)
     (void)rs_control_error(-EINVAL, "");
     command->result = -EINVAL;
     if (!rs_mode_serving())
-        command->result = rs_control_error(-ENOTSUP, "rmmshim no longer serves this process, since "
-                                                     "a setting was wrong: see the process's "
-                                                     "messages on stderr");
+        command->result = rs_control_error(-ENOTSUP, "rmmshim no longer serves this process: see "
+                                                     "the process's messages on stderr");
     else if (command->device < 0 || !account)
         (void)rs_control_error(-EINVAL, "there is no device with this number");
     else if (command->kind == RS_COMMAND_LIMIT)
@@ -191,5 +191,5 @@ void rs_shim_commands_thread(void)
 
     if (rs_commands_where(&fd, &inode) && !rs_thread_start(wait_for_commands))
         rs_log("RMM_CONTROL: the thread for commands such as `rmmshim limit` could not be started: "
-               "a command waits until the program's next CUDA call");
+               "a command waits until the program next allocates, frees or synchronises");
 }

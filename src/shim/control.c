@@ -571,7 +571,7 @@ int rmmshim_prefetch(const void *start, size_t bytes, int device, void *stream)
         return rs_control_error(0, "the address does not lie in a block that rmmshim allocated");
     rest_bytes = block.size_bytes - (size_t)(address - block.address);
     if (bytes > rest_bytes)
-        return rs_control_error(0, "the address range ends after the end of its block");
+        return rs_control_error(0, "the address range reaches past the end of its block");
     return prefetch_error(
         rs_placement_prefetch(block.context, address, bytes ? bytes : rest_bytes, device, stream));
 }
@@ -621,8 +621,8 @@ int rmmshim_mark(const char *phase)
     if (result == -ENOENT && is_recorded)
         return 0;
     if (result == -ENOENT)
-        return rs_control_error(result, "nothing to mark: neither an event log (RMM_LOG) nor a "
-                                        "recording (RMM_RECORD) is open");
+        return rs_control_error(result, "there is no file for the mark: neither an event log "
+                                        "(RMM_LOG) nor a recording (RMM_RECORD) is open");
     if (result == 0)
         return 0;
     snprintf(line, sizeof(line),

@@ -175,8 +175,8 @@ static int check_arguments(char **arguments, const char *profile)
                  "RMM_RESOURCE='%s'",
                  expression);
     else
-        tool_say("expected one expression in quotes, or variables: rmmshim check 'pool(cuda)', "
-                 "rmmshim check RMM_POOL_SIZE=4GiB");
+        tool_say("expected one expression in quotes, as in rmmshim check 'pool(cuda)', or "
+                 "variables, as in rmmshim check RMM_POOL_SIZE=4GiB");
     return TOOL_USAGE;
 }
 

@@ -310,8 +310,8 @@ static void add_mig(struct doctor *doctor)
     if (glob("/proc/driver/nvidia/capabilities/gpu*/mig/gi*", 0, NULL, &found) != 0)
         return;
     doctor_note(doctor, "mig", NULL,
-                "%zu MIG instances: each is a device of its own, and RMM_LIMIT holds for each",
-                found.gl_pathc);
+                "%zu MIG instance%s: each is a device of its own, and RMM_LIMIT holds for each",
+                found.gl_pathc, found.gl_pathc == 1 ? "" : "s");
     globfree(&found);
 }
 
@@ -555,7 +555,7 @@ const struct tool_command tool_doctor = {
         "A program whose name is a number is given with a slash: ./4711.  If the command\n"
         "python is a script, as under pyenv, doctor runs the script to find out which interpreter\n"
         "it starts.\n\n"
-        "exit codes: 0 memory is served, or would be; 1 it is not, or only in part; 2 wrong "
-        "usage\n\n"
+        "exit codes: 0 memory is served, or would be; 1 it is not, only in part, or perhaps\n"
+        "not; 2 wrong usage\n\n"
         "example: rmmshim doctor python3 train.py",
 };

@@ -40,7 +40,7 @@ enum {
 
 enum steer_answer {
     STEER_DONE,    /* the process has answered */
-    STEER_LATE,    /* the process made no call in time; the command is withdrawn */
+    STEER_LATE,    /* the process did not take the command in time; it is withdrawn */
     STEER_STUCK,   /* the process took the command and has not finished it; it may do so later */
     STEER_BUSY,    /* the process is busy with another writer's command */
     STEER_GONE,    /* the process ended meanwhile */
@@ -279,13 +279,15 @@ static int say_answer(const struct process *process, enum steer_answer answer,
     if (answer == STEER_INTERRUPTED)
         tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
     else if (answer == STEER_LATE)
-        tool_say("process %d made no CUDA call in time, so %s device %d%s", number,
-                 command->kind == RS_COMMAND_LIST ? "it did not list its memory on"
-                                                  : "nothing was changed on",
-                 device,
-                 command->has_thread
-                     ? ""
-                     : "; try a longer --wait, or start the process with RMM_CONTROL=thread");
+        tool_say(
+            command->kind == RS_COMMAND_LIST
+                ? "process %d did not answer in time, so its memory on device %d is not listed%s"
+                : "process %d did not answer in time, so nothing was changed on device %d%s",
+            number, device,
+            command->has_thread
+                ? "; try a longer --wait"
+                : ": it answers at calls such as cudaMalloc; try a longer --wait, or start it "
+                  "with RMM_CONTROL=thread");
     else
         tool_say("process %d %s", number,
                  answer == STEER_LACKING ? process_answer_text(PROCESS_LACKING) : texts[answer]);

@@ -355,7 +355,7 @@ def resources():
     rmmshim.set_resource("cuda")
     rmmshim.set_resource(None)
     rmmshim.report("text:/dev/null")
-    assert "nothing to mark" in str(fails(rmmshim.Error, rmmshim.mark, "x"))
+    assert "there is no file for the mark" in str(fails(rmmshim.Error, rmmshim.mark, "x"))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ class Running(Leaks):
         process = self.start(HOLDS, TRACKED)
         result = self.leaks(process, "--wait", "0.05")
         self.assertEqual((result.status, result.stdout), (3, ""), result)
-        self.assertIn("made no CUDA call in time, so it did not list its memory on device 0; try a longer --wait, or start the process",
+        self.assertIn("did not answer in time, so its memory on device 0 is not listed: it answers at calls such as cudaMalloc; try a longer",
                       result.stderr)
         self.assertIn("uses 684 KiB in 4 blocks", self.asked(process)[0])
         process.send_signal(signal.SIGSTOP)

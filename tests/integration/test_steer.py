@@ -209,7 +209,8 @@ class Steer(support.Test):
         steered.step("device", 1)
         answer = tool("limit", steered.pid, "64MiB", "--wait", "0.05")
         self.assertEqual(answer.status, 3, answer)
-        self.assertIn("made no CUDA call in time, so nothing was changed on device 0; try a longer --wait, or start", answer.stderr)
+        self.assertIn("did not answer in time, so nothing was changed on device 0: it answers at calls such as cudaMalloc; try a longer "
+                      "--wait, or start", answer.stderr)
         steered.step("info")
         self.assertEqual(steered.step("device", 100), [])
 
@@ -220,6 +221,12 @@ class Steer(support.Test):
         self.assertEqual(answer.status, 0, answer)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
         self.assertEqual(tool("trim", steered.pid, *WAIT).status, 0)
+        steered.process.send_signal(signal.SIGSTOP)
+        answer = tool("trim", steered.pid, "--wait", "0.05")
+        steered.process.send_signal(signal.SIGCONT)
+        self.assertEqual((answer.status, answer.stderr),
+                         (3, "rmmshim: process %d did not answer in time, so nothing was changed on device 0; try a longer "
+                             "--wait\n" % steered.pid))
 
     def test_commands_leave_the_library_its_lines(self):
         """It writes 40 lines unasked (base/log.h); who gives a command has asked."""
@@ -238,8 +245,8 @@ class Steer(support.Test):
         for words in (["trim", "--device", "0"], ["limit", "--device", "0", "1GiB"]):
             answer = tool(words[0], steered.pid, *words[1:], *WAIT)
             self.assertEqual((answer.status, answer.stderr),
-                             (1, "rmmshim: process %d, device 0: rmmshim no longer serves this process, since a setting "
-                                 "was wrong: see the process's messages on stderr\n" % steered.pid))
+                             (1, "rmmshim: process %d, device 0: rmmshim no longer serves this process: see the "
+                                 "process's messages on stderr\n" % steered.pid))
 
     def test_a_command_keeps_the_program_s_last_error(self):
         process = subprocess.Popen([sys.executable, "-c", LAST_ERROR], text=True, stdout=subprocess.PIPE,
@@ -364,8 +371,8 @@ class Steer(support.Test):
 
     def test_of_two_devices_one_is_late(self):
         """Where the first device's call came too late, too, the command is made again with more time."""
-        line = ("rmmshim: process %d made no CUDA call in time, so nothing was changed on device %d; try a longer "
-                "--wait, or start the process with RMM_CONTROL=thread\n")
+        line = ("rmmshim: process %d did not answer in time, so nothing was changed on device %d: it answers at calls such as "
+                "cudaMalloc; try a longer --wait, or start it with RMM_CONTROL=thread\n")
         steered, seconds = self.two_devices(), 1
         while True:
             command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", seconds)
