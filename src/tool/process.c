@@ -139,13 +139,16 @@ bool process_has_its_page(const struct process *process)
 
 const char *process_answer_text(enum process_answer answer)
 {
+    static const char denied[] = "belongs to another user, or protects itself (PR_SET_DUMPABLE); "
+                                 "`rmmshim doctor PID` says what to do";
     static const char *const texts[] = {
         [PROCESS_SERVED] = "is served",
         [PROCESS_UNSERVED] = "is not served by rmmshim; `rmmshim doctor PID` says why",
         [PROCESS_GONE] = "does not exist",
-        [PROCESS_DENIED] = "belongs to another user",
+        [PROCESS_DENIED] = denied,
         [PROCESS_UNREADABLE] = "is served by another version of rmmshim",
-        [PROCESS_LACKING] = "cannot be looked at: this command has no descriptor or memory left",
+        [PROCESS_LACKING] =
+            "cannot be examined: this command lacks host memory or file descriptors",
     };
 
     return texts[answer];

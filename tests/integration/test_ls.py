@@ -19,6 +19,8 @@ from test_steer import Steered
 
 MIB = 1 << 20
 UNSERVED = "is not served by rmmshim; `rmmshim doctor PID` says why"
+CLOSED = ("process %d belongs to another user, or protects itself (PR_SET_DUMPABLE); `rmmshim doctor PID` says what "
+          "to do")
 HOSTILE = "\x1b]0;evil\x07\x1b[2J \u202egpj\"\\\n{}=\u00e9 " + 60 * "x"
 PLAIN = "?]0;evil??[2J ?gpj\"\\?{}=\u00e9 " + 60 * "x"
 
@@ -188,7 +190,7 @@ class Ls(Test):
                                  (0, text, "rmmshim: no process of this user has GPU memory served by rmmshim\n"))
         result = subprocess.run([command, "stats", str(process.pid)], user=65534, capture_output=True, text=True, check=False)
         self.assertEqual((result.returncode, result.stdout, result.stderr),
-                         (1, "", "rmmshim: process %d belongs to another user\n" % process.pid))
+                         (1, "", "rmmshim: %s\n" % CLOSED % process.pid))
 
     def command_for_all(self):
         """The command where another user may execute it."""
@@ -258,8 +260,18 @@ class TwoUsers(Test):
                                   ["trim", process.pid]):
                     with self.subTest(arguments, user=user, owner=owner):
                         result = self.expect(self.as_user(user, *arguments), 1,
-                                             "process %d belongs to another user" % process.pid)
+                                             CLOSED % process.pid)
                         self.assertEqual(result.stdout, "")
+
+    def test_a_process_that_is_protected_from_its_user(self):
+        """The kernel protects a process whose file its user may execute but not read."""
+        program = self.copy(shutil.which("cat"))
+        os.chmod(program, 0o711)
+        with subprocess.Popen([program], stdin=subprocess.PIPE, **self.rights_of(self.USERS[0])) as process:
+            self.expect(self.as_user(self.USERS[0], "stats", process.pid), 1, CLOSED % process.pid)
+            doctor = self.as_user(self.USERS[0], "doctor", process.pid)
+            self.assertIn("cannot be examined: it runs with elevated privileges, or protects itself", doctor.stdout)
+            self.assertEqual(doctor.status, 1, doctor)
 
     def test_the_kernel_keeps_them_apart(self):
         """The page is open in its process, whose descriptors another user cannot even list."""

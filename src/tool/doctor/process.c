@@ -469,7 +469,7 @@ static void explain_denied(struct doctor *doctor, int number)
             number);
     else
         doctor_problem(doctor, "process", "run this command as that user, or as root",
-                       "process %d %s", number, process_answer_text(PROCESS_DENIED));
+                       "process %d belongs to another user", number);
 }
 
 void doctor_process(struct doctor *doctor, int number)
