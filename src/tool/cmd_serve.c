@@ -154,7 +154,8 @@ const struct tool_command tool_stats = {
         "--prom         print metrics for Prometheus's textfile collector: what each process\n"
         "               uses, holds and may hold\n"
         "--all-metrics  with --prom: add the counters of each memory resource\n\n"
-        "exit codes: 0 printed; 1 the process cannot be read; 2 wrong usage\n\n"
+        "exit codes: 0 printed; 1 the process has no counters, or they cannot be read; 2 wrong\n"
+        "usage\n\n"
         "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom",
 };
 
@@ -540,8 +541,8 @@ static void say_where(const union address *address)
     format_address(address, text);
     tool_say("metrics at http://%s/metrics", text);
     if (!is_loopback(address))
-        tool_say("%s is not a loopback address: whoever can reach it can see which programs this "
-                 "user runs and how much memory they have",
+        tool_say("%s is not a loopback address: whoever can reach it can see which programs run "
+                 "under rmmshim, and how much GPU memory they have",
                  text);
 }
 

@@ -263,7 +263,7 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
     frame_put(frame, FRAME_PLAIN, "rmmshim top %s", clock);
     if (view->is_paused)
         frame_put(frame, FRAME_WARN, "  paused");
-    frame_put(frame, FRAME_PLAIN, "  by %s%s  %zu process%s", row_sort_names[view->sort],
+    frame_put(frame, FRAME_PLAIN, "  sorted by %s%s  %zu process%s", row_sort_names[view->sort],
               view->is_reversed ? ", reversed" : "", watch->with_rows,
               watch->with_rows == 1 ? "" : "es");
     if (watch->unreadable)
@@ -314,7 +314,7 @@ static void put_help(struct frame *frame)
         "PEAK     the most that was used          LIMIT    the most that may be held",
         "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
         "         the program received                     device",
-        "HISTORY  HELD over time; a full bar is the limit or all memory, the smaller one",
+        "HISTORY  HELD over time; full height: the smaller of the limit and all memory",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {
@@ -528,7 +528,7 @@ static int top(char **arguments)
     view.is_by_device = group == 1;
     view.sort = (enum row_sort)order;
     if (is_json && view.is_by_device) {
-        tool_say("--json prints no sums for each device, so --by device cannot be used with it");
+        tool_say("--by device cannot be used with --json, which lists processes, not devices");
         return TOOL_USAGE;
     }
     view.has_blocks = terminal_has_blocks();
@@ -546,8 +546,8 @@ const struct tool_command tool_top = {
     .help =
         "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
         "--once              print once, without a terminal's control characters\n"
-        "--json              print once as JSON, as `rmmshim ls --json` does, in the order of\n"
-        "                    --sort\n"
+        "--json              print once as JSON, as `rmmshim ls --json` does, in the order that\n"
+        "                    --sort gives\n"
         "--by WORD           process (default): a line for each device of each process; device: a\n"
         "                    line for each device\n"
         "--sort WORD         sort by held (default), used, peak, rate or pid\n"

@@ -24,7 +24,7 @@ struct wanted {
 
 static bool parse_limit(const char *text, struct wanted *wanted)
 {
-    const char *at, *reason = "expected a size above 0, as in 8GiB";
+    const char *at, *reason = "expected a size in bytes, above 0, as in 8GiB";
     struct rs_size size;
 
     if (!rs_size_parse(text, text + strlen(text), &size, &at, &reason) ||
@@ -315,7 +315,7 @@ const struct tool_command tool_tune = {
         "  --for footprint   choose the combination that holds the least memory\n"
         "  --for speed       choose the combination with the fewest driver calls and GPU\n"
         "                    waits, or with --run the fastest one\n"
-        "  --for limit=SIZE  choose as for speed, but replay and run under RMM_LIMIT=SIZE\n"
+        "  --for limit=SIZE  choose as for speed, but replay and run with the limit SIZE.\n"
         "                    Without --for, tune chooses twice: for footprint, and for speed.\n"
         "  --lag SECONDS     how far the simulated GPU falls behind the program at most\n"
         "                    (default 0.001). Until the GPU has caught up, it still uses\n"

@@ -386,9 +386,10 @@ bool library_inject_nvtx(const char *path)
 
     if (!before || !*before || strcmp(before, path) == 0)
         return tool_set(name, path);
-    tool_say("%s=%s: NVTX ranges go to that tool alone, so RMM_PHASES=nvtx sees none; unset %s to "
-             "have them",
-             name, before, name);
+    tool_say(
+        "%s=%s: NVTX ranges go to that tool alone, so RMM_PHASES=nvtx has no effect; unset %s to "
+        "make phases of them",
+        name, before, name);
     return true;
 }
 
@@ -463,7 +464,7 @@ void library_make_way(const char *library, const char *program)
                      order.paths[i], found.count, found.count == 1 ? "" : "s", found.names,
                      preload_first(order.paths[i])
                          ? "`rmmshim run` has put that file first in LD_PRELOAD, so the program "
-                           "does not crash, and nothing is to be done"
+                           "does not crash; nothing else needs to be done"
                          : "functions of librmmshim.so take their place, and the program will "
                            "crash: run it without rmmshim");
     load_order_free(&order);

@@ -244,8 +244,8 @@ bool tool_set_first(const char *name, const char *path, const char *ends)
     bool is_set;
 
     if (strpbrk(path, ends)) {
-        tool_say("%s: %s cannot hold a path with a %scolon", path, name,
-                 strchr(ends, ' ') ? "blank or a " : "");
+        tool_say("%s: %s cannot hold a path with a %scolon; install rmmshim under another path",
+                 path, name, strchr(ends, ' ') ? "blank or a " : "");
         return false;
     }
     if (!before || !*before)

@@ -352,8 +352,8 @@ class Process(Doctor):
         steered.step("used")
         resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
         steered.step("device", 1)
-        self.expect(doctor(steered.pid), 1, "it is not known whether GPU memory is served: the limit on file sizes of the process is below 32 MiB, so the process cannot "
-                                            "publish its counters, and .*", "! counters: .* -> set `ulimit -f unlimited`")
+        self.expect(doctor(steered.pid), 1, "it is not known whether GPU memory is served: the process may not write files of 32 MiB \\(ulimit -f\\), "
+                                            "so it cannot publish its counters, and .*", "! counters: .* -> set `ulimit -f unlimited`")
         self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
 
     def test_the_order_of_preloaded_libraries(self):

@@ -414,7 +414,7 @@ class LimitJob(support.Test):
         result = run([TOOL, "run", "--limit-job", "1GiB", "--exec", STEPS], preload=[])
         self.assertEqual((result.status, result.stderr),
                          (125, "rmmshim: RMM_LIMIT_JOB: with --exec no parent process is left to keep the shared "
-                               "limit; add --job FILE, in which the processes keep it\n"))
+                               "limit; add --job FILE, which then keeps it\n"))
 
     def test_32_that_are_killed_at_random(self):
         """They never have more than the limit, and nothing is left of them."""

@@ -62,7 +62,7 @@ class Variables(LoadOrder):
         said = self.tool("run", "--quiet", support.program("wrangler"), settings=POOL).stderr.splitlines()
         self.assertEqual(len(said), 1, said)
         self.assertRegex(said[0], r"libwrangler\.so defines 5 global variables with the names of driver functions \(.*\bcuMemAlloc_v2\b.*\): "
-                                  "`rmmshim run` has put that file first in LD_PRELOAD, so the program does not crash, and nothing is to be done$")
+                                  "`rmmshim run` has put that file first in LD_PRELOAD, so the program does not crash; nothing else needs to be done$")
 
     def test_an_object_that_only_this_program_can_load(self):
         """What it needs is found by the program's run path alone: a child would not start."""

@@ -19,7 +19,7 @@ from support import ENOUGH_SECONDS, run, until
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
-NO_PRELOAD = ("NOT served or limited: %s (pid N): it was started without LD_PRELOAD -> pass LD_PRELOAD and the RMM_ variables on "
+NO_PRELOAD = ("NOT served or limited: %s (pid N): it runs without librmmshim.so -> pass LD_PRELOAD and the RMM_ variables on "
               "to it")
 
 
@@ -231,7 +231,7 @@ class Lines(Run):
         self.assertEqual(self.said(self.under("--limit", "1GiB", "true")),
                          ["true did not use CUDA, so rmmshim had nothing to do"])
         self.assertEqual(self.said(self.under(STEPS, "device", 1)),
-                         ["nothing was served, since no setting asks for a pool or a limit (`rmmshim run --help` lists "
+                         ["nothing was served, since no setting asks for a pool, a limit or a report (`rmmshim run --help` lists "
                           "the settings)"])
         if not support.has_driver():
             self.assertEqual(self.said(self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})),
@@ -325,7 +325,7 @@ class Lines(Run):
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)), [
                     NO_PRELOAD % "memory_steps"])
                 row, = json_schema.read(self.path("json"), "run.json")["unserved"]
-                self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
+                self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it runs without librmmshim.so"))
 
     def test_who_is_left_out_is_not_missed(self):
         """Under --only, of those that are named alone."""
@@ -508,10 +508,11 @@ class Checks(Run):
 
     def test_wrong_words(self):
         for words, said in ((["--fail-over", "10Q"], "unknown unit"), (["--fail-over"], "needs a value"),
-                            (["--fail-over", "5%free"], "expected bytes"), (["--json"], "needs a value"),
+                            (["--fail-over", "5%free"], "expected a size, as in 8GiB"), (["--json"], "needs a value"),
                             (["--quiet=1"], "takes no value"), (["--fail-on-leek"], "did you mean '--fail-on-leak'"),
-                            (["--exec", "--find-min"], "--find-min needs rmmshim as the program's parent: drop --exec"),
-                            (["--exec", "--json", "x"], "drop --exec"),
+                            (["--exec", "--find-min"],
+                             "--find-min cannot be used together with --exec: `rmmshim run` must stay the program's parent"),
+                            (["--exec", "--json", "x"], "--json cannot be used together with --exec"),
                             (["--fail-on-leak", "--find-min"], "cannot be used together with --fail-over"),
                             (["--limit", "1GiB", "--find-min"], "remove RMM_LIMIT=1GiB"),
                             (["--limit-1", "1GiB", "--find-min"], "remove RMM_LIMIT_1=1GiB")):
@@ -531,7 +532,7 @@ class FindMin(Run):
         self.assertEqual(lines[:3], ["without a limit: the program succeeds; it used up to 130 MiB, held up to 130 MiB",
                                      "with a limit of 130 MiB: the program succeeds",
                                      "with a limit of 64.0 MiB: the program fails with exit code 1"])
-        self.assertEqual(lines[-1], "the smallest limit with which the program succeeds is 130 MiB (%d runs)" %
+        self.assertEqual(lines[-1], "the smallest limit with which the program succeeded is 130 MiB (%d runs)" %
                          (len(lines) - 1))
         self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))
         process, = report["processes"]

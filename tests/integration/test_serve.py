@@ -338,7 +338,7 @@ class Addresses(support.Test):
         server = Server(self, "--listen", "0.0.0.0:0")
         server.get()
         self.assertEqual(server.end(), (0, ["rmmshim: 0.0.0.0:%d is not a loopback address: whoever can reach it can see "
-                                            "which programs this user runs and how much memory they have" % server.port]))
+                                            "which programs run under rmmshim, and how much GPU memory they have" % server.port]))
 
     def test_the_default(self):
         """It listens there, or somebody else does."""

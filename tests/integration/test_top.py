@@ -451,7 +451,7 @@ class Once(Test):
             (["--interval", "nan"], "--interval nan: expected a number of seconds from 0.1 to 3600"),
             (["--interval", "1s"], "--interval 1s: expected a number of seconds from 0.1 to 3600"),
             (["--interval"], "--interval needs a value"),
-            (["--json", "--by", "device"], "--json prints no sums for each device, so --by device cannot be used with it"),
+            (["--json", "--by", "device"], "--by device cannot be used with --json, which lists processes, not devices"),
         ):
             with self.subTest(arguments):
                 result = tool("top", *arguments)

@@ -187,8 +187,8 @@ class BadInput(Tune):
         good = recording.write(self.recording)
         for words, says in (([], "needs the FILE"), ([good, "x"], "unexpected argument 'x'"), ([good, "--for", "sped"], "unknown --for 'sped'"),
                             ([good, "--for", "limit"], "--for limit needs a size"), ([good, "--for", "limit="], "--for limit=: a size is missing"),
-                            ([good, "--for", "limit=80%"], "--for limit=80%: expected a size above 0"),
-                            ([good, "--for", "limit=0"], "--for limit=0: expected a size above 0"), ([good, "--for", "limit=8QiB"], "--for limit=8QiB: "),
+                            ([good, "--for", "limit=80%"], "--for limit=80%: expected a size in bytes, above 0"),
+                            ([good, "--for", "limit=0"], "--for limit=0: expected a size in bytes, above 0"), ([good, "--for", "limit=8QiB"], "--for limit=8QiB: "),
                             ([good, "--lag", "x"], "--lag x: expected a number of seconds"), ([good, "--device", "-1"], "not the number of a device"),
                             ([good, "--run", "5", "true"], "--run needs a number of runs from 6 to 1000"), ([good, "--run"], "--run needs a number"),
                             ([good, "--run", "6"], "--run needs a program"), ([good, "--run", "x", "true"], "--run needs a number"),

@@ -277,10 +277,11 @@ static bool limits_files(struct target_process *target)
 static void explain_unseen(struct doctor *doctor)
 {
     doctor->is_unseen = true;
-    doctor_problem(doctor, "counters", "set `ulimit -f unlimited` before the program is started",
-                   "the limit on file sizes of the process is below %d MiB, so the process cannot "
-                   "publish its counters, and this command cannot examine it",
-                   RS_PUBLISHED_BYTES >> 20);
+    doctor_problem(
+        doctor, "counters", "set `ulimit -f unlimited` before the program is started",
+        "the process may not write files of %d MiB (ulimit -f), so it cannot publish its "
+        "counters, and this command cannot examine it",
+        RS_PUBLISHED_BYTES >> 20);
 }
 
 /* Judges RMM_ONLY for the process, and returns false if it leaves the process out.  In a process
@@ -424,7 +425,8 @@ static void add_framework_pools(struct target_process *target)
     const char *uncached = variable_of(target, "PYTORCH_NO_CUDA_MEMORY_CACHING");
 
     if (target->has_torch && target->environment && !(uncached && *uncached))
-        doctor_note(target->doctor, "framework", "rmmshim run --framework-pools off",
+        doctor_note(target->doctor, "framework",
+                    "start the program with `rmmshim run --framework-pools off`",
                     "PyTorch keeps freed memory in a pool of its own: all memory in that pool "
                     "counts as used");
 }

@@ -351,7 +351,7 @@ static const struct {
 } reasons[] = {
     [UNSERVED_STATIC] = {"it is statically linked",
                          NOT_SERVED " -> link it dynamically (without -static)\n"},
-    [UNSERVED_NO_PRELOAD] = {"it was started without LD_PRELOAD",
+    [UNSERVED_NO_PRELOAD] = {"it runs without librmmshim.so",
                              NOT_SERVED " -> pass LD_PRELOAD and the RMM_ variables on to it\n"},
     [UNSERVED_NO_CALL] = {"none of its allocations reached rmmshim",
                           NOT_SERVED " -> run `rmmshim doctor {pid}` while it runs\n"},
@@ -392,8 +392,8 @@ static const char *why_none(struct rs_document *document, const struct run_optio
     char shown[NAME_BYTES];
 
     if (options->sets_nothing)
-        return "rmmshim: nothing was served, since no setting asks for a pool or a limit "
-               "(`rmmshim run --help` lists the settings)\n";
+        return "rmmshim: nothing was served, since no setting asks for a pool, a limit or a "
+               "report (`rmmshim run --help` lists the settings)\n";
     if (!driver_can_be_loaded())
         return "rmmshim: {program} did not use CUDA: libcuda.so.1, NVIDIA's driver, cannot be "
                "loaded here\n";

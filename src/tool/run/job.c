@@ -52,11 +52,12 @@ static uint32_t job_count;
 
 static const char *why_no_job(int error)
 {
-    return error == E2BIG     ? "more than 4 `rmmshim run --limit-job` are nested in each other"
-           : error == EPROTO  ? "it is of another version; use the same version of rmmshim"
+    return error == E2BIG ? "more than 4 `rmmshim run --limit-job` are nested in each other"
+           : error == EPROTO
+               ? "that command has another version; use one version of rmmshim for both"
            : error == ENOTSUP ? "this kernel has no robust mutexes"
            : error == ETIMEDOUT
-               ? "it does not answer, so it is stopped or has ended: start the job again"
+               ? "that command does not answer, so it is stopped or has ended; start the job again"
                : strerror(error);
 }
 
@@ -137,7 +138,7 @@ bool limit_job_begin(bool becomes)
     if (!becomes)
         return make_job(limit);
     tool_say("RMM_LIMIT_JOB: with --exec no parent process is left to keep the shared limit; add "
-             "--job FILE, in which the processes keep it");
+             "--job FILE, which then keeps it");
     return false;
 }
 

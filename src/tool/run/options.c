@@ -87,7 +87,10 @@ static bool set_fail_over(struct run_options *options, const char *value)
     if (!options->has_fail_over)
         tool_say("--fail-over=%s: %s", value, reason);
     else if (options->over.kind == RS_SIZE_OF_FREE)
-        tool_say("--fail-over=%s: expected bytes or a percentage of the device's memory", value);
+        tool_say(
+            "--fail-over=%s: expected a size, as in 8GiB, or a percentage of the device's memory, "
+            "as in 50%%",
+            value);
     return options->has_fail_over && options->over.kind != RS_SIZE_OF_FREE;
 }
 
@@ -307,7 +310,9 @@ bool run_options_agree(const struct run_options *options)
     if (!settle_framework_pools())
         return false;
     if (options->becomes && left) {
-        tool_say("%s needs rmmshim as the program's parent: drop --exec", left);
+        tool_say(
+            "%s cannot be used together with --exec: `rmmshim run` must stay the program's parent",
+            left);
         return false;
     }
     if (options->finds_min && (options->has_fail_over || options->fails_on_leak)) {
@@ -378,7 +383,7 @@ static void print_own(void)
         "PYTORCH_NO_CUDA_MEMORY_CACHING and XLA_PYTHON_CLIENT_ALLOCATOR unless they are set, and "
         "puts a folder with a sitecustomize.py for CuPy first in PYTHONPATH (Python's options -E, "
         "-I and -S skip it). Pinned memory then gets a pool of rmmshim's too (--pinned-pool-size "
-        "0), unless a setting for pinned memory is given.");
+        "0), unless a setting for pinned memory, or RMM_HOOKS, is given.");
     tool_print_term("--help", "show the most common options and examples");
     tool_print_term("--help-all", "show this help");
 }

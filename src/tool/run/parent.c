@@ -405,7 +405,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
                  tool_bytes(search->fails_bytes));
         return TOOL_FINDING;
     }
-    tool_say("the smallest limit with which the program succeeds is %s (%s%u runs)",
+    tool_say("the smallest limit with which the program succeeded is %s (%s%u runs)",
              tool_bytes(search->succeeds_bytes),
              search->empty_pools ? "with a pool that starts empty; " : "", search->runs);
     first->smallest_limit_bytes = search->succeeds_bytes;
