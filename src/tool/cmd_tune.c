@@ -185,10 +185,18 @@ static void give_reason_of_replays(char reason[REASON_BYTES],
                                    const struct tune_candidate *chosen)
 {
     bool is_memory = wish == TUNE_FOOTPRINT;
+    size_t serving = 0;
 
-    rs_text_add(reason, REASON_BYTES,
-                "Of %zu combinations of memory resources that were replayed, this one %s: ",
-                candidates->count,
+    for (size_t i = 0; i < candidates->count; i++)
+        serving += candidates->all[i].serves;
+    if (serving == candidates->count)
+        rs_text_add(reason, REASON_BYTES,
+                    "Of %zu combinations of memory resources that were replayed,", serving);
+    else
+        rs_text_add(reason, REASON_BYTES,
+                    "Of the replayed combinations of memory resources that refused no more "
+                    "requests than the recorded run did,");
+    rs_text_add(reason, REASON_BYTES, " this one %s: ",
                 is_memory ? "holds the least memory" : "has the fewest driver calls and GPU waits");
     (is_memory ? add_memory : add_calls)(reason, &chosen->result);
     rs_text_add(reason, REASON_BYTES, is_memory ? " It makes " : " It holds ");
@@ -309,9 +317,9 @@ const struct tool_command tool_tune = {
         "Replays a recording, or an event log in RMM's CSV format (RMM_LOG), as\n"
         "`rmmshim replay` does, with a fixed set of combinations of memory resources. It\n"
         "prints a row, as that command does, for each of the best combinations. A\n"
-        "combination is left out if another one is no worse in memory held, in driver\n"
-        "calls and in GPU waits. Then tune prints the variables to set, and why it chose\n"
-        "them.\n\n"
+        "combination is left out if it refuses more requests than the recorded run did,\n"
+        "or if another one holds no more memory, and has no more driver calls and GPU\n"
+        "waits together. Then tune prints the variables to set, and why it chose them.\n\n"
         "  --for footprint   choose the combination that holds the least memory\n"
         "  --for speed       choose the combination with the fewest driver calls and GPU\n"
         "                    waits, or with --run the fastest one\n"

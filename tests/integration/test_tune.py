@@ -80,7 +80,7 @@ class Candidates(Tune):
         """Also where it has idle memory given back, waits, and refuses."""
         self.record("3", "1500")
         used = self.tuned()[0]["recorded"]["used_peak_bytes"] // MIB
-        for percent in (106, 125):
+        for percent in (106, 119):
             limit = "%dMiB" % (used * percent // 100)
             document, choices = self.tuned("--for", "limit=" + limit, "--lag", "0", status=int(percent == 106))
             for one in document["candidates"]:
@@ -92,6 +92,11 @@ class Candidates(Tune):
             self.assertLess(len(serving), len(document["candidates"]))
         self.assertEqual(choices["limit"]["variables"]["RMM_LIMIT"], limit)
         self.assertEqual(serving[choices["limit"]["variables"]["RMM_RESOURCE"]], min(serving.values()))
+        # One that refuses some requests may have fewer calls, and is not meant.
+        self.assertLess(min(stops(one) for one in document["candidates"]), min(serving.values()))
+        self.assertTrue(choices["limit"]["reason"].startswith(
+            "Of the replayed combinations of memory resources that refused no more requests than the recorded run did, this one has "
+            "the fewest driver calls and GPU waits: "), choices["limit"]["reason"])
 
     def test_a_limit_that_nothing_keeps(self):
         self.record("9", "300")
