@@ -320,14 +320,15 @@ static bool add_tracking(struct build *build)
 static bool add_writer(struct build *build, struct rs_setting setting,
                        const struct rs_mr_descriptor *writer, const char *what)
 {
+    const struct rs_expression *other = rs_expression_find(build->stack, writer);
     struct rs_option_value *path;
 
     if (!setting.value)
         return true;
-    if (rs_expression_find(build->stack, writer)) {
+    if (other) {
         rs_diagnose(build->diagnostics, setting.source, NULL,
-                    "RMM_RESOURCE already writes a %s: remove '%s' from RMM_RESOURCE, or unset %s",
-                    what, writer->name, setting.source->name);
+                    "%s already writes a %s: remove '%s' from %s, or unset %s", other->source->name,
+                    what, writer->name, other->source->name, setting.source->name);
         return true;
     }
     if (!stack_on(build, writer, setting.source))

@@ -443,6 +443,12 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=logging(cuda, path=x)", "RMM_LOG=y"},
          "RMM_LOG=y: RMM_RESOURCE already writes a log: remove 'logging' from RMM_RESOURCE, or "
          "unset RMM_LOG"},
+        {{"RMM_PINNED_RESOURCE=logging(pinned, path=x)", "RMM_LOG=y"},
+         "RMM_LOG=y: RMM_PINNED_RESOURCE already writes a log: remove 'logging' from "
+         "RMM_PINNED_RESOURCE, or unset RMM_LOG"},
+        {{"RMM_RESOURCE_1=recording(cuda, path=x)", "RMM_RECORD=y"},
+         "RMM_RECORD=y: RMM_RESOURCE_1 already writes a recording: remove 'recording' from "
+         "RMM_RESOURCE_1, or unset RMM_RECORD"},
         {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown value; the possible values are"},
         {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown value; did you mean 'immediate'?"},
         {{"RMM_PHASES=nvxt"}, "RMM_PHASES=^nvxt: unknown value; did you mean 'nvtx'?"},
