@@ -128,7 +128,7 @@ static bool ask_about_point(const struct parse *of, const char *at, const char *
     const char *part = strchr(number, '.') + 1;
     bool is_whole = part[strspn(part, "0")] == '\0';
 
-    if (is_whole && bytes == 0)
+    if (is_whole ? bytes == 0 : !*missing_unit(bytes))
         return rs_diagnose(of->diagnostics, of->source, at, "a number of bytes must be whole");
     if (is_whole)
         return rs_diagnose(of->diagnostics, of->source, at,
@@ -138,7 +138,8 @@ static bool ask_about_point(const struct parse *of, const char *at, const char *
     if (bytes == 0)
         return ask_for_percentage(of, at, number);
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "a number of bytes must be whole; did you mean %sGiB?", number);
+                       "a number of bytes must be whole; did you mean %s%s?", number,
+                       missing_unit(bytes));
 }
 
 /* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
@@ -167,8 +168,8 @@ static bool check_unit(const struct parse *of, const char *begin, const char *en
     if (unit_length || bytes == 0 || bytes >= of->row->unit_below)
         return true;
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "the unit is missing (%sB is %s bytes); did you mean %s%s?", number, number,
-                       number, missing_unit(bytes));
+                       "the unit is missing (%sB is %s byte%s); did you mean %s%s?", number, number,
+                       bytes == 1 ? "" : "s", number, missing_unit(bytes));
 }
 
 static bool check_share(const struct parse *of, const char *begin, uint64_t share)

@@ -144,8 +144,7 @@ static bool expand(const char *begin, const char *end, bool only_variables, stru
         if (expands && !(value = placeholder(&begin, end, text, reason)))
             return false;
         if (!put_piece(output, value, expands ? strlen(value) : 1)) {
-            *reason = only_variables ? "the value is too long after its placeholders are replaced"
-                                     : too_long;
+            *reason = only_variables ? "the value is too long once %q{...} is replaced" : too_long;
             return false;
         }
     }

@@ -153,15 +153,16 @@ static const struct reason reasons_of_job[] = {
                 "that `run` does not answer: start the program again with `rmmshim run`"},
     {EPROTO, "this library and the `rmmshim run` that shares the limit have different versions: "
              "use both from one installation"},
-    {EACCES, "the `rmmshim run` that started this process refused to share its limit"},
     {ESRCH,
      "this process cannot share the limit, because /proc cannot be read here: mount /proc, or "
      "use RMM_LIMIT, a limit for each process"},
-    {EBUSY, "timed out, because another process of the job holds its lock and may be stopped: "
+    {EBUSY, "timed out, because another process of the job holds the job's lock and may be "
+            "stopped: "
             "continue or end that process, and start this program again"},
     {ENOTSUP, "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
               "limit for each process"},
-    {E2BIG, "more than 4 `rmmshim run --limit-job` are nested in each other"},
+    {E2BIG, "this process would be in more than 4 jobs with a limit: nest fewer `rmmshim run "
+            "--limit-job` in each other"},
     {EFBIG, "the limit on file sizes (ulimit -f) leaves no room for the job's file"},
     {EUSERS, "too many processes share the job's limit: start fewer at a time"},
     {0, NULL},
@@ -258,7 +259,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "this process belongs to no job, so it has nobody to share the limit with: use "
                     "`rmmshim run --limit-job`, or set RMM_JOB to the same file in all processes "
-                    "(it is made where it does not exist)");
+                    "(rmmshim creates the file)");
     else if (result == -EEXIST)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "the processes that use the job's file %s have another limit, %s: set the same "

@@ -202,9 +202,9 @@ static bool is_open_elsewhere(uint32_t number)
 
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
-            rs_log("the program closed a file descriptor of rmmshim, as a loop over all "
-                   "descriptors does: memory that it has shared with other processes stays "
-                   "allocated even after its free");
+            rs_log("the program closed a file descriptor of rmmshim (perhaps in a loop over all "
+                   "descriptors): memory that was shared with other processes now stays allocated, "
+                   "even when the program frees it");
         return true;
     }
     /* The generation must be cleared before the lock is asked for (ipc/table.h). */
@@ -241,26 +241,40 @@ static CUresult refuse_without_resources(void)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Returns the number of a new slot, plus one; 0 after a diagnostic, with the error in *result. */
+static uint32_t take_slot_or_refuse(CUresult *result)
+{
+    static bool said_closed, said_full;
+    uint32_t number = 0;
+
+    if (!exports && !create_table())
+        *result = refuse_without_resources();
+    else if (!rs_descriptor_is_kept(&file))
+        *result = refuse_export(
+            &said_closed, "the program has closed a file descriptor that rmmshim needs for sharing "
+                          "(perhaps in a loop over all descriptors): set RMM_IPC=dedicated, which "
+                          "needs none");
+    else if (!(number = take_slot()))
+        *result = refuse_export(
+            &said_full, "this process shares as many blocks with other processes as it can: set "
+                        "RMM_IPC=dedicated, which has no such limit");
+    return number;
+}
+
 /* Exports a block by a slot. `place` tells where the block lies in its driver allocation. It also
  * has the driver's handle of that allocation, or tells which descriptors are sent instead. */
 static CUresult export_in_slot(const struct rs_block_view *block, const struct rs_ipc_slot *place,
                                CUipcMemHandle *handle)
 {
-    static bool said;
     uint32_t number = slot_of_block(block);
+    CUresult refused = CUDA_SUCCESS;
     struct exported *entry;
     struct rs_ipc_slot *slot;
 
     if (!number) {
-        number = exports || create_table() ? take_slot() : 0;
-        if (!exports)
-            return refuse_without_resources();
-        if (!number || !rs_descriptor_is_kept(&file))
-            return refuse_export(
-                &said, "this process shares as many blocks with other processes as it can, or has "
-                       "closed a "
-                       "file descriptor that this takes, as a loop over all descriptors does: set "
-                       "RMM_IPC=dedicated, which needs no descriptor and has no such limit");
+        number = take_slot_or_refuse(&refused);
+        if (!number)
+            return refused;
         entry = &exports[number - 1];
         slot = &slots[number - 1];
         entry->state = EXPORT_LIVE;

@@ -409,7 +409,7 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
     if (!is_inside_opened(slot, segment->address))
         *result = RS_IPC_REFUSE(
             CUDA_ERROR_MAP_FAILED,
-            "the process that shared the memory has stated a size larger than the memory");
+            "the process that shared the memory has sent a wrong size or offset for it");
     else if (!(entered = enter_import(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (entered) {

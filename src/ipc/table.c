@@ -153,12 +153,12 @@ static CUresult refuse_table(int error)
     if (error == EACCES || error == EPERM)
         return RS_IPC_REFUSE(
             CUDA_ERROR_NOT_PERMITTED,
-            "this process is not allowed to access the process that shared the memory, which "
-            "belongs to another user, or is not dumpable (prctl)");
+            "this process may not access the process that shared the memory, which belongs to "
+            "another user or has forbidden such access (prctl PR_SET_DUMPABLE)");
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                         "the process that shared the memory has closed a file "
-                         "descriptor that rmmshim needs to share it, as a loop over all "
-                         "descriptors does, or runs another program now (exec)");
+                         "the process that shared the memory runs another program now (exec), or "
+                         "has closed a file descriptor that rmmshim needs for sharing (perhaps in "
+                         "a loop over all descriptors)");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */
@@ -265,9 +265,9 @@ bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *
 
 /* ---- slots ---- */
 
-#define NO_LIST                                                                                    \
-    "the list of shared blocks in the process that shared the memory cannot be locked or read: "   \
-    "set RMM_IPC=dedicated in that process, which needs no list"
+static const char no_list[] =
+    "the list of blocks that the other process shares cannot be locked or read: set "
+    "RMM_IPC=dedicated in that process, which needs no list";
 
 static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short type)
 {
@@ -284,7 +284,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
     bool is_read;
 
     if (!set_lock(exporter, handle->slot, F_RDLCK)) {
-        *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_LIST);
+        *result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, no_list);
         return false;
     }
     /* The slot must be locked before its generation is read (ipc/table.h). */
@@ -301,7 +301,7 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
         return true;
     *result = is_read ? RS_IPC_REFUSE(CUDA_ERROR_INVALID_VALUE,
                                       "the process that shared the memory has freed it")
-                      : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_LIST);
+                      : RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, no_list);
     return false;
 }
 

@@ -303,8 +303,8 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         return is_lack(errno, &result)
                    ? result
                    : RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
-                                   "this process may not open a socket, by which it would receive "
-                                   "from the process that shared the memory");
+                                   "this process may not open a socket, which it needs to receive "
+                                   "memory from the process that shared it");
     errno = 0;
     is_asked = rs_exporter_read(transfer->exporter, &header) &&
                write_request(transfer->handle, &header.pipe, &request);
@@ -313,9 +313,9 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         result = accept_exporter(transfer, listener);
     else if (!is_lack(errno, &result) && rs_exporter_is_running(transfer->handle, &result))
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
-                               "the process that made the handle has closed a file "
-                               "descriptor that rmmshim needs to share the memory, as a loop over "
-                               "all descriptors does");
+                               "the process that shared the memory has closed a file descriptor "
+                               "that rmmshim needs for sharing (perhaps in a loop over all "
+                               "descriptors)");
     rs_file_close(listener);
     return result;
 }

@@ -446,9 +446,9 @@ bool rs_recorder_begin(const char *path, size_t size_bytes)
     if (is_begun)
         define_process();
     else if (recorder && recorder->path[0] && !is_this)
-        rs_log("RMM_RECORD: a process writes only one recording, and this process already writes "
-               "%s; nothing is recorded to %s",
-               recorder->path, path);
+        rs_log(
+            "RMM_RECORD: a process writes only one recording, here %s: nothing is recorded in %s",
+            recorder->path, path);
     return is_this && recorder->on;
 }
 

@@ -35,7 +35,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
-     "Bytes of all kinds of memory, allocated without rmmshim and not yet freed."},
+     "Bytes of any kind of memory that the program has allocated without rmmshim and not yet "
+     "freed."},
     {"account", "unserved_peak", "The most bytes allocated without rmmshim at one time."},
     {"account", "driver",
      "Bytes of device memory that the driver, not rmmshim, allocated, as in cuMemAlloc."},
@@ -62,13 +63,15 @@ const struct rs_counter_help rs_counter_helps[] = {
      "no longer uses the blocks."},
     {"reuse", "epochs_retired",
      "Groups of freed blocks whose CUDA event has completed, so that they can be reused."},
-    {"reuse", "waits", "Allocations that waited for the GPU to finish with freed memory."},
+    {"reuse", "waits",
+     "Waits of allocations for freed memory that the GPU still used; one allocation can wait "
+     "several times."},
     {"reuse", "waits_in_vain",
      "Allocations that gave up waiting for freed memory, because the GPU used it for too long."},
     {"reuse", "full_waits",
-     "Frees that waited until the GPU had finished all work, as cudaFree does."},
-    {"reuse", "waited",
-     "Time that allocations spent waiting for the GPU to finish with freed memory, in seconds."},
+     "Frees, and with a driver before 555 also trims, that waited until the GPU had finished all "
+     "work."},
+    {"reuse", "waited", "Time for which allocations and frees have waited for the GPU."},
     {"reuse", "stream_reuses",
      "Blocks that were reused without a wait, on the same CUDA stream on which they were freed."},
 
@@ -102,6 +105,8 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Blocks of managed memory that were moved to the GPU when they were allocated."},
     {"prefetch", "prefetched",
      "Bytes of managed memory that were moved to the GPU when they were allocated."},
+    {"prefetch", "internal_refusals",
+     "Blocks of managed memory that could not be moved to the GPU when they were allocated."},
     {"aligned", "aligned", "Requests that were made larger so that their blocks could be aligned."},
     {"aligned", "extra",
      "Bytes taken in addition to those requested, so that blocks could be aligned."},
@@ -139,7 +144,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "failures",
      "Requests that this memory resource could not serve, even if they succeeded afterwards."},
     {NULL, "internal_refusals",
-     "Refusals by the limit or by a memory resource. The request may have succeeded afterwards."},
+     "Requests that the limit, the driver or a memory resource refused, including those that "
+     "succeeded afterwards."},
     {NULL, "driver_allocations", "Successful calls to the driver to allocate memory."},
     {NULL, "driver_frees", "Successful calls to the driver to free memory."},
     {NULL, "free", "Bytes that this memory resource holds and that are not in use."},

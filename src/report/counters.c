@@ -333,14 +333,19 @@ static const char *event_line(const struct rs_counter *counter)
 #define EVENTS "  {resource}: {value} "
     static const char *const lines[][2] = {
         {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
-        {"waits", EVENTS "allocation{value||s} waited until the GPU no longer used freed memory\n"},
+        {"waits",
+         EVENTS "wait{value||s} of allocations for freed memory that the GPU still used\n"},
         {"waits_in_vain", EVENTS
          "allocation{value||s} gave up waiting for freed memory, because the GPU used it for too "
          "long\n"},
-        {"full_waits", EVENTS "free{value||s} waited for the GPU to finish all work\n"},
-        {"written_before", EVENTS "block{value||s} with writes before the beginning\n"},
-        {"written_past_end", EVENTS "block{value||s} with writes past the end\n"},
-        {"written_after_free", EVENTS "block{value||s} with writes after the free\n"},
+        {"full_waits",
+         EVENTS "free{value||s} or trim{value||s} waited for the GPU to finish all work\n"},
+        {"written_before",
+         EVENTS "block{value||s} with a wrong write before {value|its|their} first byte\n"},
+        {"written_past_end",
+         EVENTS "block{value||s} with a wrong write after {value|its|their} last byte\n"},
+        {"written_after_free",
+         EVENTS "block{value||s} with a wrong write after {value|its|their} free\n"},
         {"unchecked", EVENTS "block{value||s} not checked, because a call of the driver failed\n"},
     };
 

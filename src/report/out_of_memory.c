@@ -219,7 +219,8 @@ static const char *advice(void)
     static const char *const ways_out[] = {
         [REFUSED_BY_LIMIT] = "raise --limit (RMM_LIMIT)",
         [REFUSED_BY_JOB] = "raise --limit-job (RMM_LIMIT_JOB)",
-        [REFUSED_BY_STACK] = "raise the pool's maximum size (RMM_POOL_MAX_SIZE)",
+        [REFUSED_BY_STACK] =
+            "raise the maximum size (for example RMM_POOL_MAX_SIZE or RMM_ARENA_SIZE)",
         [REFUSED_BY_DEVICE] = "use less memory at a time, or end other processes on the GPU",
     };
     const char *other = "";
@@ -280,8 +281,9 @@ static const char *head_line(void)
         [REFUSED_BY_JOB] =
             " refused by the job's {job_limit} limit (RMM_LIMIT_JOB)[: other processes of the job "
             "hold {job_others}], which leaves {job_left} for this process; in this process " USED,
-        [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool is at "
-                             "its maximum size, or the free memory is fragmented; " USED,
+        [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool or "
+                             "other memory resource is at its maximum size, or the free memory is "
+                             "fragmented; " USED,
         [REFUSED_BY_DEVICE] =
             " refused by the driver[: the GPU has {free:1} of {total} free]; " USED,
     };
@@ -458,8 +460,11 @@ static void keep_report(int device, enum rs_kind kind, size_t size_bytes)
     text = strstr(page.text, ": ");
     if (text && rs_log_once(&said)) {
         rs_log("%.*s", (int)strcspn(text + 2, "\n"), text + 2);
-        document.root.line = "rmmshim[[{pid}]]: who held memory of GPU {device} when {asked} were "
-                             "refused:\n";
+        document.root.line = kind == RS_KIND_PINNED
+                                 ? "rmmshim[[{pid}]]: who held pinned memory when {asked} were "
+                                   "refused:\n"
+                                 : "rmmshim[[{pid}]]: who held memory of GPU {device} when {asked} "
+                                   "were refused:\n";
         rs_page_begin_text(&page);
         rs_document_put_text(&page, &document.root);
     }

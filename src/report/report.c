@@ -465,8 +465,7 @@ static void say_left_out(void)
                                  missed->names[i]);
     if (used)
         rs_log_asked(
-            "these reports are missing, because other threads still used their data at exit: %s",
-            text);
+            "reports are incomplete, because other threads still used this data at exit: %s", text);
 }
 
 static _Atomic bool armed;

@@ -393,7 +393,7 @@ class LimitJob(support.Test):
             os.chmod(shared, 0o666)
         for settings, said in (
                 ({}, "this process belongs to no job, so it has nobody to share the limit with: use `rmmshim run "
-                     "--limit-job`, or set RMM_JOB to the same file in all processes (it is made where it does not exist)"),
+                     "--limit-job`, or set RMM_JOB to the same file in all processes (rmmshim creates the file)"),
                 ({"RMMSHIM_JOB": stale}, "this process cannot share the limit of the `rmmshim run` that started it, because that "
                                          "`run` has ended, or is in another PID or network namespace: start the program again with "
                                          "`rmmshim run`"),

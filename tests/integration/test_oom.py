@@ -76,7 +76,8 @@ class Text(OutOfMemory):
 
     def test_an_arena_without_room(self):
         result = self.steps("text", "device", "40", "device", "25", refused=[25], RMM_ARENA_SIZE="64MiB")
-        self.assertIn("40.0 MiB used, 24.0 MiB cached, largest free piece 24.0 MiB -> raise the pool's maximum size",
+        self.assertIn("40.0 MiB used, 24.0 MiB cached, largest free piece 24.0 MiB -> raise the maximum size (for "
+                      "example RMM_POOL_MAX_SIZE or RMM_ARENA_SIZE)",
                       result.said[0])
 
     def test_once_for_each_device(self):

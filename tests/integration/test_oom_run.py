@@ -67,6 +67,12 @@ class Refused(support.Test):
         self.assertRegex(result.stderr, r"\nrmmshim\[\d+\]: who held memory of GPU 0 when 200 MiB were refused:\n"
                          r"  30\.0 MiB in 1 block of 30\.0 MiB, allocated by memory_steps\n\Z")
 
+    def test_a_single_refusal_of_pinned_memory(self):
+        result = self.under(["sh", "-c", support.program("memory_steps") + " device 30 pinned 5 pinned 20; exit 3"], 3,
+                            RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)")
+        self.assertRegex(result.stderr, r"\nrmmshim\[\d+\]: who held pinned memory when 20\.0 MiB were refused:\n"
+                         r"  5\.00 MiB in 1 block of 5\.00 MiB, allocated by memory_steps\n\Z")
+
 
 if __name__ == "__main__":
     support.main()

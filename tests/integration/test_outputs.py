@@ -119,7 +119,7 @@ class ExitInHandler(support.Test):
                     result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
-                    self.assertEqual(result.said, ["these reports are missing, because other threads still used their data at exit: " + left],
+                    self.assertEqual(result.said, ["reports are incomplete, because other threads still used this data at exit: " + left],
                                      result)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers stand in for these functions of libc's themselves")

@@ -272,7 +272,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"memory", "1048575",
          "memory=^1048575: the unit is missing (1048575B is 1048575 bytes); did you mean "
          "1048575MiB?"},
-        {"memory", "1 ", "memory=^1 : the unit is missing (1B is 1 bytes); did you mean 1GiB?"},
+        {"memory", "1 ", "memory=^1 : the unit is missing (1B is 1 byte); did you mean 1GiB?"},
         {"memory", "0.5", "memory=^0.5: a number of bytes must be whole; did you mean 50%?"},
         {"memory", "0.125", "memory=^0.125: a number of bytes must be whole; did you mean 12.5%?"},
         {"memory", ".9", "memory=^.9: a number of bytes must be whole; did you mean 90%?"},
@@ -282,6 +282,9 @@ TEST(bad_values_get_one_line_with_the_place)
         {"memory", "1.", "memory=^1.: a number of bytes must be whole; did you mean 100% or 1GiB?"},
         {"memory", "2.00", "memory=^2.00: a number of bytes must be whole; did you mean 2GiB?"},
         {"memory", "0.0", "memory=^0.0: a number of bytes must be whole"},
+        {"memory", "4096.5",
+         "memory=^4096.5: a number of bytes must be whole; did you mean 4096.5MiB?"},
+        {"memory", "1048576.5", "memory=^1048576.5: a number of bytes must be whole"},
         {"memory", "4096.0",
          "memory=^4096.0: a number of bytes must be whole; did you mean 4096MiB?"},
         {"memory", "1073741824.0",
