@@ -110,7 +110,7 @@ static bool ask_for_percentage(const struct parse *of, const char *at, const cha
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "a number of bytes must be whole; did you mean %d%s%s%%?", percent,
+                       "a number of bytes has no decimal point; did you mean %d%s%s%%?", percent,
                        count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
@@ -129,16 +129,17 @@ static bool ask_about_point(const struct parse *of, const char *at, const char *
     bool is_whole = part[strspn(part, "0")] == '\0';
 
     if (is_whole ? bytes == 0 : !*missing_unit(bytes))
-        return rs_diagnose(of->diagnostics, of->source, at, "a number of bytes must be whole");
+        return rs_diagnose(of->diagnostics, of->source, at,
+                           "a number of bytes has no decimal point");
     if (is_whole)
         return rs_diagnose(of->diagnostics, of->source, at,
-                           "a number of bytes must be whole; did you mean %s%llu%s?",
+                           "a number of bytes has no decimal point; did you mean %s%llu%s?",
                            bytes == 1 ? "100% or " : "", (unsigned long long)bytes,
                            missing_unit(bytes));
     if (bytes == 0)
         return ask_for_percentage(of, at, number);
     return rs_diagnose(of->diagnostics, of->source, at,
-                       "a number of bytes must be whole; did you mean %s%s?", number,
+                       "a number of bytes has no decimal point; did you mean %s%s?", number,
                        missing_unit(bytes));
 }
 

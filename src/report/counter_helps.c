@@ -24,7 +24,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "limit",
      "The most bytes that the process may take from the driver on this device; 0: no limit."},
     {"account", "job_limit",
-     "The most bytes that the processes that share a job limit may take together on this device."},
+     "The most bytes that all processes of a job together may take from the driver on this "
+     "device."},
     {"account", "charged",
      "Bytes of this device's memory that the process holds and that count against its limit."},
     {"account", "charged_peak",
@@ -48,9 +49,9 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Bytes of device memory in the driver's pools for cudaMallocAsync."},
     {"account", "graphs", "Bytes of device memory in memory nodes of CUDA graphs."},
     {"account", "stream_ordered_live",
-     "Bytes that the program has allocated with cudaMallocAsync and not yet freed."},
+     "Bytes that the program has allocated by cudaMallocAsync without rmmshim and not yet freed."},
     {"account", "stream_ordered_blocks",
-     "Blocks that the program has allocated with cudaMallocAsync and not yet freed."},
+     "Blocks that the program has allocated by cudaMallocAsync without rmmshim and not yet freed."},
     {"account", "stream_ordered_allocations",
      "Calls of cudaMallocAsync that the driver served without rmmshim."},
 

@@ -238,8 +238,8 @@ static const struct field {
     MAYBE(limit, "rmmshim_limit_bytes",
           "The most memory that the process may take from the driver (RMM_LIMIT), in bytes."),
     MAYBE(job_limit, "rmmshim_job_limit_bytes",
-          "The most memory that the processes that share a job limit (RMM_LIMIT_JOB) may take "
-          "together, in bytes."),
+          "The most memory that all processes of a job together may take from the driver "
+          "(RMM_LIMIT_JOB), in bytes."),
     BYTES(spilled, "rmmshim_spilled_bytes",
           "Memory in use that came from the fallback, because the device's memory or the limit did "
           "not suffice, in bytes."),

@@ -177,7 +177,7 @@ static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
     others = rs_node_object(root, "others");
     rs_node_block_sum(others, leaks->others);
     if (leaks->others.blocks)
-        others->line = PROCESS ": and " AMOUNT " from further call sites\n";
+        others->line = PROCESS ": also leaked " AMOUNT " from further call sites\n";
     else if (!count && !json)
         root->end = none_line();
 }

@@ -206,7 +206,7 @@ class AtTheEnd(Leaks):
         lines = result.stderr.splitlines()
         self.assertEqual(sum(line.endswith(", allocated at") for line in lines), 32)
         self.assertEqual(lines[-2], "  752 KiB in 1504 blocks from 1504 more call sites")
-        self.assertRegex(lines[-1], r"^rmmshim\[\d+\]: python\S*: and 1.20 MiB in 2464 blocks from further call sites$")
+        self.assertRegex(lines[-1], r"^rmmshim\[\d+\]: python\S*: also leaked 1.20 MiB in 2464 blocks from further call sites$")
         result = run(self.command([], MANY), dict(TRACKED, RMM_TRACKING="json:" + path))
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         report = json_schema.read(path, "leaks.json")
