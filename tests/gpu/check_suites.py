@@ -254,8 +254,7 @@ class Running(Folder):
         flaky = "torch:suite.py::pass"
         sides[1].outcomes[flaky] = ("failed", "disturbed")
         self.assertEqual(sides[0].seen[flaky], {"passed"})
-        count = run_suites.run_again(sides, {"torch": self.folder}, 600)
-        self.assertEqual(count, 2)
+        self.assertEqual(run_suites.run_again(sides, {"torch": self.folder}, 600), (2, 2))
         self.assertEqual(run_suites.judge(*sides, {})[0], ["torch:suite.py::preload passed -> failed"])
         units = [suite_list.Unit("torch", "suite.py")]
         self.assertEqual([line.split() for line in run_suites.table(sides, units).splitlines()[2:]],
@@ -300,6 +299,16 @@ class Running(Folder):
         _, outcomes = self.run_words("limit_%d pass" % limits["torch:suite.py"], limited)
         self.assertEqual(set(outcomes.values()), {"passed"})
         self.assertEqual(run_suites.limits_of(side, [suite_list.Unit("torch", "other.py")]), {})
+
+    def test_a_process_that_crashed_says_nothing_of_what_it_took(self):
+        side, _ = self.run_words("take_100 crash take_200", self.side("pool", {"RMM_POOL_SIZE": "1MiB"}))
+        self.assertEqual(run_suites.limits_of(side, [suite_list.Unit("torch", "suite.py")]), {})
+
+    def test_what_the_time_does_not_suffice_for_ran_not_once_more(self):
+        sides = [self.side(), self.side("with", {"RMM_POOL_SIZE": "1MiB"})]
+        for side in sides:
+            self.run_words("pass preload", side)
+        self.assertEqual(run_suites.run_again(sides, {"torch": self.folder}, 0), (1, 0))
 
     def test_limits_come_from_another_side(self):
         """Without it all would run without a limit, and be well."""
@@ -366,8 +375,7 @@ class WithPytest(Folder):
             "::test_tear_down": "error", "::TestUnit::test_part": "failed", "::TestConfigured::test_has": "passed",
             "::test_words[a b]": "passed", "::test_words[c'd]": "passed"})
         self.assertIn("so it is", side.outcomes["cupy:tests/test_it.py::test_fails"][1])
-        again = run_suites.run_again([side, self.changed(side)], {"cupy": self.folder}, 600)
-        self.assertEqual(again, 2)
+        self.assertEqual(run_suites.run_again([side, self.changed(side)], {"cupy": self.folder}, 600), (2, 2))
 
     def changed(self, side):
         other = run_suites.Side("with", None, self.folder)

@@ -253,10 +253,10 @@ class Side:
         self.out_of_time = saved["out_of_time"] and any(self.unrun.values())
 
     def run(self, work, jobs, deadline):
-        """work: (root, unit, tests to run or None)."""
+        """work: (root, unit, tests to run or None).  Returns the outcomes of each."""
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for future in [pool.submit(self.run_unit, root, unit, deadline, only) for root, unit, only in work]:
-                future.result()
+            return [future.result() for future in
+                    [pool.submit(self.run_unit, root, unit, deadline, only) for root, unit, only in work]]
 
 
 def differing(base, other):
@@ -298,17 +298,19 @@ def judge(base, other, explained):
 
 
 def run_again(sides, roots, seconds):
-    """Each test that differs by itself, on both sides, and what only one has run."""
-    work = []
+    """Each test that differs by itself, on both sides, and what only one has run.  Returns how many these are, and how
+    many of them both sides reached in time."""
+    work, reached = [], []
     for name in differing(*sides) + ([] if sides[1].out_of_time else missed(*sides)):
         if name in sides[0].where:  # else it is a file as a whole
             unit, test = sides[0].where[name]
             work.append((roots[unit.suite], unit.alone(), [test]))
     for side in sides:
         out_of_time = side.out_of_time
-        side.run(work, AGAIN_JOBS, time.monotonic() + seconds)
+        done = side.run(work, AGAIN_JOBS, time.monotonic() + seconds)
+        reached.append([only[0] in each.ended for (_, _, only), each in zip(work, done)])
         side.out_of_time = out_of_time
-    return len(work)
+    return len(work), sum(map(all, zip(*reached)))
 
 
 def files_of(units):
@@ -322,10 +324,13 @@ def served(side, units):
 
 
 def limits_of(side, units):
-    """By file: a limit just above the most that one of its processes took from the driver."""
+    """By file: a limit just above the most that one of its processes took from the driver.  A process that crashed, or was
+    killed as it hung, left no report; so its file has none."""
+    lost = [unit.alone().name for unit in units
+            if any(side.outcomes[test][0] in ("crashed", "stalled") for test in side.of_unit.get(unit.name, ()))]
     taken = {unit.name: [report.counter("account", "charged_peak") or 0 for report in side.reports(unit)]
              for unit in files_of(units)}
-    return {name: max(peaks) + SPARE_BYTES for name, peaks in taken.items() if peaks}
+    return {name: max(peaks) + SPARE_BYTES for name, peaks in taken.items() if peaks and name not in lost}
 
 
 def table(sides, units):
@@ -419,10 +424,10 @@ def compare_sides(args, folder, roots, units, explained):
             limited = len([unit for unit in files_of(units) if unit.name in limits])
             print("limit: %d of %d files had one" % (limited, len(files_of(units))))
         first[stack] = {name: [each.outcomes[name][0] for each in (base, side)] for name in differing(base, side)}
-        count = run_again([base, side], roots, args.again_seconds)
+        count, reached = run_again([base, side], roots, args.again_seconds)
         if count:
-            print("%s: %d tests differed and ran once more by themselves, %d differ still" % (
-                stack, count, len(differing(base, side))))
+            print("%s: %d tests differed, %d of them ran once more by themselves, %d differ still" % (
+                stack, count, reached, len(differing(base, side))))
         wrong, fine = judge(base, side, explained)
         if stack == "limit" and not limited:
             wrong.append("no file had a limit")
