@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 /* ---- the exporter ---- */
 
@@ -27,6 +28,18 @@ RS_RESET_IN_CHILD(ipc_pool, lock);
 static struct shared_pool *shared;
 static uint64_t last_number;
 
+/* True when this process has two descriptors left.  cuMemPoolExportToShareableHandle takes as many,
+ * and a pool for whose first export it had none can never be exported (an H200, driver 580). */
+static bool has_descriptors(void)
+{
+    int fds[2] = {eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC)};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(fds); i++)
+        if (fds[i] >= 0)
+            rs_file_close(fds[i]);
+    return fds[0] >= 0 && fds[1] >= 0;
+}
+
 /* Exports the pool to other processes, and enters it in `shared`. */
 static CUresult share(CUmemoryPool handle, CUcontext context, struct shared_pool **out)
 {
@@ -35,7 +48,7 @@ static CUresult share(CUmemoryPool handle, CUcontext context, struct shared_pool
     int fd;
 
     RS_ASSERT_HELD(&lock);
-    if (pool)
+    if (pool && has_descriptors())
         result = rs_driver.cuMemPoolExportToShareableHandle(
             &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (pool && result == CUDA_SUCCESS) {

@@ -60,6 +60,7 @@
     ROW(getcwd, 0, EACCES)                                                                         \
     ROW(gethostname, -1, ENAMETOOLONG)                                                             \
     ROW(memfd_create, -1, EMFILE)                                                                  \
+    ROW(eventfd, -1, EMFILE)                                                                       \
     ROW(socket, -1, EMFILE)                                                                        \
     ROW(connect, -1, ECONNREFUSED)                                                                 \
     ROW(setsockopt, -1, ENOBUFS)                                                                   \

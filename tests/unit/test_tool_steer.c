@@ -125,7 +125,7 @@ TEST(a_process_whose_file_cannot_be_opened_has_not_ended)
     setrlimit(RLIMIT_NOFILE, &before);
     dup2(kept, STDERR_FILENO);
     assert_true(read(ends[0], said, sizeof(said) - 1) > 0);
-    assert_non_null(strstr(said, "no descriptor or memory left"));
+    assert_non_null(strstr(said, "lacks host memory or file descriptors"));
     close(kept);
     close(ends[0]);
     close(ends[1]);

@@ -8,11 +8,12 @@
 struct hc_pool {
     int device;
     bool is_default;
-    bool is_managed;   /* its memory migrates and takes nothing of the device by itself */
-    bool is_host;      /* its memory is host memory */
-    bool is_imported;  /* another process's, which allocates nothing here */
-    bool is_exported;  /* it has been given to other processes */
-    int shared_fd;     /* file of a pool that can be shared; -1: it cannot */
+    bool is_managed;      /* its memory migrates and takes nothing of the device by itself */
+    bool is_host;         /* its memory is host memory */
+    bool is_imported;     /* another process's, which allocates nothing here */
+    bool is_exported;     /* it has been given to other processes */
+    bool is_unexportable; /* no descriptor was left when it was first exported */
+    int shared_fd;        /* file of a pool that can be shared; -1: it cannot */
     bool is_destroyed; /* destroyed by the program; the record is freed with its last allocation */
     uint64_t threshold_bytes;
     uint64_t used_bytes, used_high_bytes;

@@ -100,9 +100,18 @@ HC_API CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool handle,
     if (!out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || pool->shared_fd < 0 ||
         pool->is_imported)
         return CUDA_ERROR_INVALID_VALUE;
-    int fd = dup(pool->shared_fd);
-    if (fd < 0)
+    /* It takes a second descriptor for a moment.  Without the first, a pool that was not exported
+     * before can never be (H200, driver 580). */
+    int fd = dup(pool->shared_fd), other = fd >= 0 ? dup(pool->shared_fd) : -1;
+    if (fd < 0 && !pool->is_exported)
+        pool->is_unexportable = true;
+    if (other >= 0)
+        close(other);
+    if (other < 0 || pool->is_unexportable) {
+        if (fd >= 0)
+            close(fd);
         return CUDA_ERROR_OPERATING_SYSTEM;
+    }
     pool->is_exported = true;
     *(int *)out = fd;
     return CUDA_SUCCESS;
