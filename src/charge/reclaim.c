@@ -429,20 +429,17 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
 {
     const struct rs_account *account = rs_limit_account(device);
     uint64_t moves = rs_context_moves(HOST_MEMORIES);
-    bool served;
 
     rs_request.is_hopeless = false;
     if (rs_context_trim_all(RS_VISIT_HOST, 0) > 0 || give_back_unused(device, 0) ||
         (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
-    served = host_can_serve(refusal);
-    rs_request.is_hopeless = !served;
-    if (!served)
-        return false;
-    return rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
-           give_back_unused(device, 1u << RS_MEMORY_DEVICE) ||
-           (may_wait &&
-            (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))) ||
+    rs_request.is_hopeless = !host_can_serve(refusal);
+    return (!rs_request.is_hopeless &&
+            (rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
+             give_back_unused(device, 1u << RS_MEMORY_DEVICE) ||
+             (may_wait && (wait_for_quarantine(RS_VISIT_HOST) ||
+                           wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))))) ||
            /* Other threads have moved memory since. */
            (is_stale(account, refusal, moves) && rs_request_may_repeat());
 }

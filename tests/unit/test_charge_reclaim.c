@@ -2,6 +2,7 @@
 /* A request that is refused while other threads ask. */
 #include "unit.h"
 
+#include "base/memory.h"
 #include "base/request.h"
 #include "charge/charge.h"
 #include "driver/driver.h"
@@ -35,6 +36,19 @@ size_t __wrap_rs_charge_spare_bytes(int device)
     return 0;
 }
 
+static bool released_meanwhile; /* another thread releases memory while the reclaim sums up */
+
+void __wrap_rs_host_memory(size_t *total_bytes, size_t *available_bytes);
+
+void __wrap_rs_host_memory(size_t *total_bytes, size_t *available_bytes)
+{
+    *total_bytes = 100 * MIB;
+    *available_bytes = 10 * MIB;
+    if (released_meanwhile)
+        atomic_fetch_add(&rs_limit_account(DEVICE)->releases, 1);
+    released_meanwhile = false;
+}
+
 static CUresult fake_total(size_t *bytes, CUdevice device)
 {
     (void)device;
@@ -60,6 +74,22 @@ TEST(what_another_thread_has_just_asked_for_is_not_in_use_yet)
     assert_true(rs_reclaim(DEVICE, &refusal, false));
     assert_int_equal(asked_meanwhile, 0);
     answer(10 * MIB, 10 * MIB);
+    assert_false(rs_reclaim(DEVICE, &refusal, false));
+    rs_request_end();
+}
+
+/* The sum may have found the released memory neither in use nor free. */
+TEST(what_another_thread_releases_meanwhile_may_be_enough_of_the_host)
+{
+    struct rs_refusal refusal = {.size_bytes = 40 * MIB, .memory = RS_MEMORY_HOST};
+
+    atomic_store(&rs_driver_is_ready, true);
+    refusal.releases = rs_account_releases(rs_limit_account(DEVICE));
+    rs_request_begin();
+    released_meanwhile = true;
+    assert_true(rs_reclaim(DEVICE, &refusal, false));
+    assert_false(released_meanwhile);
+    refusal.releases = rs_account_releases(rs_limit_account(DEVICE));
     assert_false(rs_reclaim(DEVICE, &refusal, false));
     rs_request_end();
 }
