@@ -320,23 +320,36 @@ enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
     return left_out > readiness.best ? left_out : readiness.best;
 }
 
+/* The arguments of rs_context_synchronise_slowly. */
+struct wait {
+    enum rs_synchronise when;
+    CUcontext waited;
+};
+
 static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    (void)stack;
-    if (mr->has_threshold || *(const enum rs_synchronise *)data == RS_SYNCHRONISE_CAPTURE)
-        rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
+    const struct wait *wait = data;
+    bool is_other = wait->when == RS_SYNCHRONISE_END_ALL && stack->context->handle != wait->waited;
+
+    if (mr->has_threshold || wait->when == RS_SYNCHRONISE_CAPTURE)
+        rs_mr_synchronise(mr, is_other ? RS_SYNCHRONISE_END_SOME : wait->when);
 }
 
-void rs_context_synchronise_slowly(enum rs_synchronise when)
+void rs_context_synchronise_slowly(enum rs_synchronise when, CUcontext waited)
 {
+    struct wait wait = {when, waited};
     struct device_visit visit = {.device = ALL_DEVICES,
                                  .all_kinds = when == RS_SYNCHRONISE_CAPTURE,
                                  .visit = synchronise,
-                                 .data = &when};
+                                 .data = &wait};
 
     if (!rs_mode_serving())
         return;
     RS_RELAXED_GUARD();
+    if (when == RS_SYNCHRONISE_END_ALL && !waited) {
+        const struct rs_context *current = rs_context_current(false);
+        wait.waited = current ? current->handle : NULL;
+    }
     visit_device(&visit);
 }
 

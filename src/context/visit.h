@@ -64,15 +64,17 @@ size_t rs_context_idle_bytes_of(int device, unsigned memories);
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* Calls rs_mr_synchronise. Before a capture (RS_SYNCHRONISE_CAPTURE) it does so for all stacks, for
- * any other `when` only for the stacks with a release threshold, and not for pinned memory. */
-void rs_context_synchronise_slowly(enum rs_synchronise when);
+ * any other `when` only for the stacks with a release threshold, and not for pinned memory. waited:
+ * with RS_SYNCHRONISE_END_ALL, the context whose work the program has waited for (NULL: the current
+ * one); for stacks of other contexts that is RS_SYNCHRONISE_END_SOME. */
+void rs_context_synchronise_slowly(enum rs_synchronise when, CUcontext waited);
 
 /* Called around the program's waits for its work. Costs one load while no stack has a release
  * threshold. */
-static inline void rs_context_synchronise(enum rs_synchronise when)
+static inline void rs_context_synchronise(enum rs_synchronise when, CUcontext waited)
 {
     if (RS_UNLIKELY(atomic_load_explicit(&rs_context_has_threshold, memory_order_relaxed)))
-        rs_context_synchronise_slowly(when);
+        rs_context_synchronise_slowly(when, waited);
 }
 
 /* Returns a number that changes with each block that enters or leaves the quarantine of a stack

@@ -18,20 +18,25 @@
  * back the free memory that they hold above it. Other processes of a job are told how much is idle
  * now. */
 
-static enum rs_synchronise begin_wait(enum rs_synchronise end)
+struct wait {
+    enum rs_synchronise end;
+    CUcontext context; /* whose work is waited for; NULL: the current one's */
+};
+
+static struct wait begin_wait(enum rs_synchronise end, CUcontext context)
 {
     if (rs_mode_serving())
         rs_poll_commands_in_request();
-    rs_context_synchronise(RS_SYNCHRONISE_BEGIN);
-    return end;
+    rs_context_synchronise(RS_SYNCHRONISE_BEGIN, NULL);
+    return (struct wait){end, context};
 }
 
-static CUresult end_wait(enum rs_synchronise end, CUresult result)
+static CUresult end_wait(struct wait wait, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
-        if (end == RS_SYNCHRONISE_END_ALL)
+        if (wait.end == RS_SYNCHRONISE_END_ALL)
             rs_shim_waited_for_all();
-        rs_context_synchronise(end);
+        rs_context_synchronise(wait.end, wait.context);
         rs_charge_synchronised();
         if (RS_UNLIKELY(rs_limit_has_job))
             rs_job_look();
@@ -42,14 +47,15 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
     return result;
 }
 
-#define WAIT(symbol, parameters, arguments, end)                                                   \
-    RS_HOOK_BETWEEN(symbol, parameters, arguments, begin_wait(RS_SYNCHRONISE_END_##end), end_wait)
+#define WAIT(symbol, parameters, arguments, end, context)                                          \
+    RS_HOOK_BETWEEN(symbol, parameters, arguments, begin_wait(RS_SYNCHRONISE_END_##end, context),  \
+                    end_wait)
 
-WAIT(cuCtxSynchronize, (void), (), ALL)
-WAIT(cuCtxSynchronize_v2, (CUcontext context), (context), ALL)
-WAIT(cuStreamSynchronize, (CUstream stream), (stream), SOME)
-WAIT(cuStreamSynchronize_ptsz, (CUstream stream), (stream), SOME)
-WAIT(cuEventSynchronize, (CUevent event), (event), SOME)
+WAIT(cuCtxSynchronize, (void), (), ALL, NULL)
+WAIT(cuCtxSynchronize_v2, (CUcontext context), (context), ALL, context)
+WAIT(cuStreamSynchronize, (CUstream stream), (stream), SOME, NULL)
+WAIT(cuStreamSynchronize_ptsz, (CUstream stream), (stream), SOME, NULL)
+WAIT(cuEventSynchronize, (CUevent event), (event), SOME, NULL)
 
 /* ---- captures (driver/capture.h) ---- */
 
@@ -60,7 +66,7 @@ static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_def
 {
     struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);
 
-    rs_context_synchronise_slowly(RS_SYNCHRONISE_CAPTURE);
+    rs_context_synchronise_slowly(RS_SYNCHRONISE_CAPTURE, NULL);
     rs_capture_begin_enter();
     return origin;
 }

@@ -41,8 +41,8 @@ enum rs_synchronise {
     RS_SYNCHRONISE_BEGIN,    /* before the program waits for the GPU */
     RS_SYNCHRONISE_CAPTURE,  /* before a stream begins to capture: until the capture ends, no fence
                                 can be recorded */
-    RS_SYNCHRONISE_END_SOME, /* after a wait for one stream or one event */
-    RS_SYNCHRONISE_END_ALL   /* after a wait for all work of a context */
+    RS_SYNCHRONISE_END_SOME, /* after a wait for one stream or one event, or for another context */
+    RS_SYNCHRONISE_END_ALL   /* after a wait for all work of the resource's context */
 };
 
 /* How much a resource may do to serve an allocation.  RS_EFFORT_FULL allows everything.  The bits

@@ -296,6 +296,36 @@ static void released_by_the_library(void)
     use_now();
 }
 
+CUresult cuCtxSynchronize_v2(CUcontext context); /* not in the header */
+
+/* A wait for one context does not ask time and again whether another one's work is done. */
+static void wait_beside_work(void)
+{
+    CUcontext idle = retain(), busy;
+    unsigned *flag = flag_new();
+    CUdeviceptr blocks[4];
+    CUstream stream;
+
+    gpu_work_load();
+    MUST(cuCtxCreate_v2(&busy, 0, device));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++)
+        blocks[i] = allocate();
+    stop_at(stream, flag);
+    for (int i = 0; i < 4; i++)
+        MUST(cuMemFree(blocks[i]));
+    MUST(cuCtxSetCurrent(idle));
+    use_now();
+    for (int round = 0; round < 2; round++) {
+        unsigned long long before = hostcuda_call_count("cuEventQuery");
+        MUST(round ? cuCtxSynchronize_v2(idle) : cuCtxSynchronize());
+        CHECK(hostcuda_call_count("cuEventQuery") - before <= 1);
+        MUST(cuCtxSetCurrent(busy));
+    }
+    flag_raise(flag);
+    MUST(cuCtxSynchronize());
+}
+
 /* Threads that hold the primary context while they use it; now and then nobody does. */
 static void *come_and_go(void *data)
 {
@@ -502,6 +532,7 @@ int main(int argc, char **argv)
         {"late_reset", late_reset},
         {"late_destroy", late_destroy},
         {"released_by_the_library", released_by_the_library},
+        {"wait_beside_work", wait_beside_work},
         {"churn", churn},
         {"many", many},
         {"far_device", far_device},

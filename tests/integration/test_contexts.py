@@ -79,6 +79,9 @@ class Contexts(support.Test):
                     self.assertEqual((result.status, result.stdout, result.stderr),
                                      (0, "%d refused\nok\n" % refused, ""), result)
 
+    def test_a_wait_beside_anothers_work(self):
+        self.scene("wait_beside_work", {"RMM_RESOURCE": "async(release_threshold=0)"})
+
     def test_a_free_on_another_contexts_stream_does_not_wait(self):
         for name in ("far_device", "far_context"):
             for settings in (POOL, {"RMM_POOL_MAX_SIZE": "2MiB"}, {"RMM_RESOURCE": "cuda"}):

@@ -107,8 +107,8 @@ static bool holds_excess(struct rs_reuse *reuse)
            rs_reuse_quarantined(reuse).bytes + rs_reuse_kept(reuse).bytes >= RS_DRIVER_GRANULARITY;
 }
 
-/* Gives ready blocks upstream.  all: the program has waited for all work of a context.  If it is
- * this one, the fence of each sealed epoch is done now or in some microseconds. */
+/* Gives ready blocks upstream.  all: the program has waited for all work of the context, so that
+ * the fence of each sealed epoch is done now or in some microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
