@@ -88,12 +88,6 @@ static bool is_table_of(int fd, const struct stat *status, const struct rs_ipc_h
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-static CUresult refuse_without_descriptor(void)
-{
-    return RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                         "this process has no file descriptor left (ulimit -n)");
-}
-
 /* Reports why an exporter cannot be used, and returns the error. start_ticks is a start time that
  * is not the handle's, or -1, with `error`, if it cannot be read. If it cannot be read but kill()
  * finds the process, /proc hides the process from this one. In all other cases the exporter has
@@ -101,8 +95,10 @@ static CUresult refuse_without_descriptor(void)
 static CUresult refuse_not_running(const struct rs_ipc_handle *handle, long long start_ticks,
                                    int error)
 {
-    if (start_ticks < 0 && (error == EMFILE || error == ENFILE))
-        return refuse_without_descriptor();
+    CUresult result;
+
+    if (start_ticks < 0 && rs_ipc_is_lack(error, &result))
+        return result;
     if (start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM))
         return RS_IPC_REFUSE(
             CUDA_ERROR_NOT_PERMITTED,
@@ -148,8 +144,10 @@ static int open_if_table(const char *path)
 
 static CUresult refuse_table(int error)
 {
-    if (error == EMFILE || error == ENFILE)
-        return refuse_without_descriptor();
+    CUresult result;
+
+    if (rs_ipc_is_lack(error, &result))
+        return result;
     if (error == EACCES || error == EPERM)
         return RS_IPC_REFUSE(
             CUDA_ERROR_NOT_PERMITTED,

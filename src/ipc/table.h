@@ -29,6 +29,7 @@
 
 #include "driver/cuda.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -163,3 +164,19 @@ bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result
     })
 
 void rs_ipc_say_refused(bool *said, const char *reason);
+
+/* True, with the CUDA error in *result, when a system call of an importer has failed by `error`
+ * since its process lacks descriptors or memory. */
+static inline bool rs_ipc_is_lack(int error, CUresult *result)
+{
+    if (error == EMFILE || error == ENFILE)
+        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                "this process has no file descriptor left (ulimit -n)");
+    else if (error == ENOMEM || error == ENOBUFS)
+        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
+                                "this process has too little host memory to receive from the "
+                                "process that shared the memory");
+    else
+        return false;
+    return true;
+}

@@ -176,22 +176,6 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
 #define NO_ANSWER "the process that shared the memory does not answer (it may be stopped)"
 
-/* True, with the CUDA error in *result, when a system call has failed by `error` since this process
- * lacks descriptors or memory. */
-static bool is_lack(int error, CUresult *result)
-{
-    if (error == EMFILE || error == ENFILE)
-        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                "this process has no file descriptor left (ulimit -n)");
-    else if (error == ENOMEM || error == ENOBUFS)
-        *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                "this process has too little host memory to receive from the "
-                                "process that shared the memory");
-    else
-        return false;
-    return true;
-}
-
 /* Waits until the socket has something to receive. Returns false with the CUDA error in *result
  * when the exporter has ended or cannot answer, when until_ns is over, or when poll fails for lack
  * of memory. */
@@ -203,7 +187,7 @@ static bool comes_by(const struct rs_transfer *transfer, int socket, uint64_t un
     int ready;
 
     while ((ready = poll(&one, 1, LOOK_MS)) <= 0) {
-        if (ready < 0 && is_lack(errno, result))
+        if (ready < 0 && rs_ipc_is_lack(errno, result))
             return false;
         if (!rs_exporter_is_running(transfer->handle, result))
             return false;
@@ -281,7 +265,7 @@ static CUresult accept_exporter(struct rs_transfer *transfer, int listener)
         }
         if (connection >= 0)
             rs_file_close(connection);
-        else if (is_lack(errno, &result))
+        else if (rs_ipc_is_lack(errno, &result))
             return result;
         if (rs_clock_ns() > until_ns) /* others have connected all the time */
             return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED, NO_ANSWER);
@@ -300,7 +284,7 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
 
     RS_ASSERT(transfer->connection < 0);
     if (listener < 0)
-        return is_lack(errno, &result)
+        return rs_ipc_is_lack(errno, &result)
                    ? result
                    : RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
                                    "this process may not open a socket, which it needs to receive "
@@ -311,7 +295,7 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
     transfer->failures = header.pipe.failures;
     if (is_asked)
         result = accept_exporter(transfer, listener);
-    else if (!is_lack(errno, &result) && rs_exporter_is_running(transfer->handle, &result))
+    else if (!rs_ipc_is_lack(errno, &result) && rs_exporter_is_running(transfer->handle, &result))
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
                                "the process that shared the memory has closed a file descriptor "
                                "that rmmshim needs for sharing (perhaps in a loop over all "
@@ -331,7 +315,8 @@ static CUresult receive(const struct rs_transfer *transfer, int *fd)
     if (!comes_by(transfer, transfer->connection, rs_clock_ns() + answer_wait_ns, &result))
         return result;
     /* The kernel leaves out a descriptor for which this process has no room. */
-    (void)is_lack(-rs_job_receive(transfer->connection, &message, sizeof(message), fd), &result);
+    (void)rs_ipc_is_lack(-rs_job_receive(transfer->connection, &message, sizeof(message), fd),
+                         &result);
     return result;
 }
 

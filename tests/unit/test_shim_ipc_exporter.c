@@ -23,7 +23,8 @@ static int other = -1;          /* what the number stands for ... */
 static unsigned swap_at;        /* ... from just before this call on, from 1; 0: never */
 static unsigned calls;          /* that look at a path */
 static unsigned opened_others;  /* for reading, and no regular files */
-static const char *hidden_path; /* is not there */
+static const char *hidden_path; /* cannot be opened ... */
+static int hidden_error;        /* ... for this reason */
 
 int __real_open(const char *path, int flags, ...);
 int __real_open64(const char *path, int flags, ...);
@@ -46,7 +47,7 @@ int __wrap_open(const char *path, int flags, ...)
 
     look_at(path);
     if (hidden_path && strcmp(path, hidden_path) == 0) {
-        errno = ENOENT;
+        errno = hidden_error;
         return -1;
     }
     fd = __real_open(path, flags);
@@ -164,9 +165,29 @@ TEST(of_a_hidden_process_no_more_is_said_than_is_known)
     make_table(&handle);
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)getpid());
     hidden_path = path;
+    hidden_error = ENOENT;
     assert_false(use(&handle, &result));
     assert_int_equal(result, CUDA_ERROR_NOT_PERMITTED);
     hidden_path = NULL;
     assert_true(use(&handle, &result));
+    close(number);
+}
+
+TEST(a_process_for_which_there_is_no_memory_is_neither_hidden_nor_closed)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct rs_ipc_handle handle;
+    char paths[2][64];
+
+    make_table(&handle);
+    snprintf(paths[0], sizeof(paths[0]), "/proc/%d/stat", (int)getpid());
+    snprintf(paths[1], sizeof(paths[1]), "/proc/%d/fd/%d", (int)getpid(), number);
+    hidden_error = ENOMEM;
+    for (int i = 0; i < 2; i++) {
+        hidden_path = paths[i];
+        assert_false(use(&handle, &result));
+        assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    hidden_path = NULL;
     close(number);
 }
