@@ -79,7 +79,8 @@ static int open_commands(const struct process *process)
 }
 
 /* Locks the file, since there may be only one writer at a time.  Returns false when another writer
- * kept it locked until until_ns, or locking failed. */
+ * kept it locked until until_ns (errno EWOULDBLOCK), or when the kernel has no memory for a lock.
+ */
 static bool lock_in_time(int fd, uint64_t until_ns)
 {
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -246,7 +247,7 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
         return process_answer_of(fd) == PROCESS_GONE || process_is_ending(process) ? STEER_GONE
                                                                                    : STEER_REFUSED;
     if (!lock_in_time(fd, until_ns))
-        answer = STEER_BUSY;
+        answer = errno == EWOULDBLOCK ? STEER_BUSY : STEER_LACKING;
     else
         file = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file != MAP_FAILED) {

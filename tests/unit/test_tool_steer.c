@@ -7,10 +7,12 @@
 #include "tool/steer.h"
 #include "tool/tool.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -108,25 +110,72 @@ TEST(a_command_that_is_being_carried_out_is_waited_for)
     assert_int_equal(commands->bytes, 1);
 }
 
-TEST(a_process_whose_file_cannot_be_opened_has_not_ended)
+/* What cannot be done for want of something is not taken for another answer. */
+static void lacks(void (*take)(void), void (*give)(void))
 {
     struct rs_commands command = {.kind = RS_COMMAND_TRIM};
     int kept = dup(STDERR_FILENO), ends[2];
-    struct rlimit before, none;
     char said[256] = "";
 
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    none = before;
-    none.rlim_cur = 0;
     dup2(ends[1], STDERR_FILENO);
-    setrlimit(RLIMIT_NOFILE, &none);
+    take();
     assert_int_equal(steer(&target, &command, NULL), TOOL_FINDING);
-    setrlimit(RLIMIT_NOFILE, &before);
+    give();
     dup2(kept, STDERR_FILENO);
     assert_true(read(ends[0], said, sizeof(said) - 1) > 0);
     assert_non_null(strstr(said, "lacks host memory or file descriptors"));
     close(kept);
     close(ends[0]);
     close(ends[1]);
+}
+
+static struct rlimit files;
+
+static void allow_no_files(void)
+{
+    struct rlimit none;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = files;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+}
+
+static void allow_files(void)
+{
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+TEST(a_process_whose_file_cannot_be_opened_has_not_ended)
+{
+    lacks(allow_no_files, allow_files);
+}
+
+static bool refuses_locks;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation)
+{
+    if (!refuses_locks)
+        return __real_flock(fd, operation);
+    errno = ENOLCK;
+    return -1;
+}
+
+static void refuse_locks(void)
+{
+    refuses_locks = true;
+}
+
+static void allow_locks(void)
+{
+    refuses_locks = false;
+}
+
+TEST(a_process_whose_file_cannot_be_locked_is_not_busy)
+{
+    lacks(refuse_locks, allow_locks);
 }
