@@ -42,6 +42,17 @@ class Run(support.Test):
         result = self.under("--json", path, *words, **how)
         return result, json_schema.read(path, "run.json")
 
+    def failing(self, functions):
+        """A library to preload, whose functions fail in the command."""
+        source, failing = self.path("failing.c"), self.path("failing.so")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <stdlib.h>\n#include <string.h>\n"
+                       "static int is_command(void) { return strcmp(program_invocation_short_name, \"rmmshim\") == 0; }\n" +
+                       functions)
+        if subprocess.run(["cc", "-shared", "-fPIC", "-o", failing, source], capture_output=True, check=False).returncode:
+            self.skipTest("no compiler here")
+        return failing
+
     def wait_for_look(self, process):
         """Until it has looked at all processes after now: nothing else has it read much, and it answers between looks."""
         variable = run_socket.variable_of(child_of(process))
@@ -134,34 +145,44 @@ class NotSeen(Run):
     @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers stand in for this function of libc's themselves")
     def test_a_request_for_which_there_is_no_memory(self):
         """It waits until there is some."""
-        source, failing = self.path("failing.c"), self.path("failing.so")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <stdlib.h>\n#include <string.h>\n"
-                       "#include <sys/socket.h>\n"
-                       "extern void *__libc_calloc(size_t, size_t);\n"
-                       "static int fails;\n"
-                       "static int is_command(void) { return strcmp(program_invocation_short_name, \"rmmshim\") == 0; }\n"
-                       "int listen(int socket, int most)\n"
-                       "{\n"
-                       "    int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, \"listen\");\n"
-                       "    fails = is_command();\n"
-                       "    return next(socket, most);\n"
-                       "}\n"
-                       "void *calloc(size_t count, size_t bytes)\n"
-                       "{\n"
-                       "    if (!fails || count != 1 || bytes != 24)\n"
-                       "        return __libc_calloc(count, bytes);\n"
-                       "    fails = 0;\n"
-                       "    errno = ENOMEM;\n"
-                       "    return 0;\n"
-                       "}\n")
-        if subprocess.run(["cc", "-shared", "-fPIC", "-o", failing, source], capture_output=True, check=False).returncode:
-            self.skipTest("no compiler here")
+        failing = self.failing(
+            "#include <sys/socket.h>\n"
+            "extern void *__libc_calloc(size_t, size_t);\n"
+            "static int fails;\n"
+            "int listen(int socket, int most)\n"
+            "{\n"
+            "    int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, \"listen\");\n"
+            "    fails = is_command();\n"
+            "    return next(socket, most);\n"
+            "}\n"
+            "void *calloc(size_t count, size_t bytes)\n"
+            "{\n"
+            "    if (!fails || count != 1 || bytes != 24)\n"
+            "        return __libc_calloc(count, bytes);\n"
+            "    fails = 0;\n"
+            "    errno = ENOMEM;\n"
+            "    return 0;\n"
+            "}\n")
         code = ("import os, sys; sys.path.insert(0, %r); import run_socket\n"
                 "print(run_socket.ask(os.environ['RMMSHIM_JOB'], run_socket.GIVE_LIMIT))" %
                 os.path.dirname(os.path.abspath(run_socket.__file__)))
         result = run([TOOL, "run", "--limit-job", "1GiB", sys.executable, "-c", code], preload=[failing])
         self.assertRegex(result.stdout, r"^\(True, ", result)
+
+    def test_processes_that_cannot_be_listed(self):
+        """Those that use CUDA without the library would be among them."""
+        body = ("(const char *path, int flags, int mode)\n"
+                "{\n"
+                "    int (*next)(const char *, int, int) = (int (*)(const char *, int, int))dlsym(RTLD_NEXT, \"%s\");\n"
+                "    if (!is_command() || strcmp(path, \"/proc\") != 0)\n"
+                "        return next(path, flags, mode);\n"
+                "    errno = EMFILE;\n"
+                "    return -1;\n"
+                "}\n")
+        failing = self.failing("int open" + body % "open" + "int open64" + body % "open64")
+        result = run([TOOL, "run", "--limit", "1GiB", "true"], preload=[failing])
+        self.assertEqual(self.said(result), ["NOT counted: some processes, because `rmmshim run` ran out of host memory or file "
+                                             "descriptors"])
 
 
 class OtherVersions(Run):

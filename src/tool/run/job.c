@@ -524,8 +524,8 @@ void job_end(void)
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
-    taken->unserved = unserved_take(&taken->unserved_count);
+    taken->unserved = unserved_take(&taken->unserved_count, &taken->is_short);
     taken->missed += unheld ? atomic_load(unheld) : 0;
-    taken->is_short |= !taken->unserved || listener.fd < 0;
+    taken->is_short |= listener.fd < 0;
     summary = (struct summary){.count = 0};
 }

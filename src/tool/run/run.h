@@ -113,8 +113,9 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 void unserved_forget(int number);
 
 /* Returns the processes that were seen, and forgets them; NULL without memory. A process with the
- * library that was seen only once is left out. The caller frees the list. */
-struct unserved *unserved_take(size_t *count);
+ * library that was seen only once is left out. Sets *is_short if some may be missing for lack of
+ * memory or descriptors. The caller frees the list. */
+struct unserved *unserved_take(size_t *count, bool *is_short);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
 
@@ -160,7 +161,7 @@ struct summary {
     size_t unserved_count;
     size_t missed; /* the number of processes that were served and whose page is not held */
     bool is_short; /* the summary is incomplete: there was not enough memory, or pages could not be
-                      held */
+                      held, or processes not listed */
 };
 
 /* Adds a process. `known` has its number, its script, whether it has ended and whether it is

@@ -35,6 +35,7 @@ struct row {
 
 static struct unserved seen[LIST_MAX];
 static size_t seen_count;
+static bool is_blind; /* the latest look could not list the processes */
 
 /* ---- all processes ---- */
 
@@ -245,6 +246,7 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
     if (now < due)
         return due - now;
     rows = read_rows(&count);
+    is_blind = !rows;
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number, 0) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, is_held, &reason))
@@ -265,7 +267,7 @@ void unserved_forget(int number)
         }
 }
 
-struct unserved *unserved_take(size_t *count)
+struct unserved *unserved_take(size_t *count, bool *is_short)
 {
     struct unserved *sure = calloc(seen_count + 1, sizeof(*sure));
 
@@ -274,5 +276,6 @@ struct unserved *unserved_take(size_t *count)
         if (seen[i].reason < UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
     seen_count = 0;
+    *is_short |= !sure || is_blind;
     return sure;
 }
