@@ -412,12 +412,14 @@ static void add_page_limits(struct doctor *doctor)
                     "publishes its counters in a file of %d MiB, and the limit on file sizes is "
                     "lower",
                     RS_PUBLISHED_BYTES >> 20);
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED) {
+        doctor->is_unseen = !doctor->has_problem;
         doctor_problem(
             doctor, "files", "set `ulimit -n 1024`",
             "the limit on open files is %llu, which may be too low: the driver and the library "
             "keep files open",
             (unsigned long long)files.rlim_cur);
+    }
 }
 
 /* ---- all of it ---- */
@@ -449,8 +451,8 @@ static void look_at_machine(struct doctor *doctor)
     add_mig(doctor);
     add_mps(doctor);
     add_dmem(doctor);
-    add_page_limits(doctor);
     add_environment(doctor);
+    add_page_limits(doctor);
 }
 
 /* ---- a diagnosis ---- */

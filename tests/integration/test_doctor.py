@@ -436,8 +436,11 @@ class Machine(Doctor):
         # The library serves without a page of counters too.
         self.expect(doctor(driver=True, preexec_fn=files), 0, "rmmshim can be used on this machine: .*",
                     "- counters: memory is served, but .* the limit on file sizes is lower -> set `ulimit -f unlimited`")
-        self.expect(doctor(driver=True, preexec_fn=descriptors), 1, "GPU memory is not served: the limit on open files .*",
-                    "! files: the limit on open files is 32, .* -> set `ulimit -n 1024`")
+        files_low = "! files: the limit on open files is 32, .* may be too low: .* -> set `ulimit -n 1024`"
+        self.expect(doctor(driver=True, preexec_fn=descriptors), 1,
+                    "it is not known whether GPU memory is served: the limit on open files .*", files_low)
+        self.expect(doctor(driver=True, preexec_fn=descriptors, settings={"RMM_POOL_SISE": "1GiB"}), 1,
+                    "GPU memory is not served: RMM_POOL_SISE.*", files_low)
 
     def test_settings(self):
         self.expect(doctor(driver=True, settings={"RMM_POOL_SISE": "1GiB"}), 1, "GPU memory is not served: RMM_POOL_SISE.*",
