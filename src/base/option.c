@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/option.h"
 
+#include "base/check.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -19,8 +20,7 @@ struct parse {
     struct rs_diagnostics *diagnostics;
 };
 
-static const char *const boolean_words[] = {"0",  "1",     "no",   "yes", "off",
-                                            "on", "false", "true", NULL};
+static const char *const boolean_words[] = {RS_OPTION_BOOLEAN_WORDS, NULL};
 
 static bool is_word(const char *begin, const char *end, const char *word)
 {
@@ -508,9 +508,13 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
     if (row->type != RS_OPTION_WORD)
         return row->none ? "SIZE|none" : row->only_no ? "0" : texts[row->type];
     buffer[0] = '\0';
-    for (size_t i = 0; row->words[i] && length < buffer_bytes; i++)
-        length += (size_t)snprintf(buffer + length, buffer_bytes - length, "%s%s", i ? "|" : "",
-                                   row->words[i]);
+    for (size_t i = 0; row->words[i] && length < buffer_bytes; i++) {
+        bool is_synonym = i > 1 && i + 1 < RS_ARRAY_LENGTH(boolean_words) &&
+                          strcmp(row->words[i], boolean_words[i]) == 0;
+        if (!is_synonym)
+            length += (size_t)snprintf(buffer + length, buffer_bytes - length, "%s%s", i ? "|" : "",
+                                       row->words[i]);
+    }
     return buffer;
 }
 

@@ -58,6 +58,10 @@ struct rs_option {
     struct rs_option_alias aliases[RS_OPTION_ALIASES_MAX];
 };
 
+/* The words of a BOOLEAN, in which no and yes alternate.  Of the words of a WORD that begin with
+ * them, help and tables show only 0, 1 and what comes after them. */
+#define RS_OPTION_BOOLEAN_WORDS "0", "1", "no", "yes", "off", "on", "false", "true"
+
 /* The last row of an array. */
 #define RS_OPTION_END                                                                              \
     {                                                                                              \
@@ -129,7 +133,7 @@ const struct rs_option *rs_option_find(const struct rs_option *rows, const char 
                                        const char *end, enum rs_option_type *type);
 
 /* Returns the form of the row's value for help and tables: "SIZE", "SIZE|none", "COUNT", "0|1",
- * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
+ * "TEXT", "wait|immediate", "0|1|auto".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);
 
 /* Writes a value in the form that rs_option_parse reads.  A text gets no quotes, an empty list of

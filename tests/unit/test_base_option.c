@@ -418,6 +418,8 @@ TEST(names_and_aliases_are_found_in_any_case)
 
 TEST(type_texts_say_what_to_write)
 {
+    static const char *const words[] = {RS_OPTION_BOOLEAN_WORDS, "auto", NULL};
+    static const struct rs_option third = {.type = RS_OPTION_WORD, .words = words};
     static const char *const expected[] = {
         "SIZE",      "SIZE",          "SIZE",  "SIZE|none",     "SIZE",
         "SIZE-SIZE", "SIZE+SIZE+...", "COUNT", "0|1",           "wait|deferred|immediate",
@@ -427,4 +429,5 @@ TEST(type_texts_say_what_to_write)
     for (size_t i = 0; rows[i].name; i++)
         assert_string_equal(rs_option_type_text(&rows[i], buffer, sizeof(buffer)), expected[i]);
     assert_true(strlen(rs_option_type_text(&rows[9], small, sizeof(small))) < sizeof(small));
+    assert_string_equal(rs_option_type_text(&third, buffer, sizeof(buffer)), "0|1|auto");
 }

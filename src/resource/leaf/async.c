@@ -29,9 +29,7 @@ static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
  * behind work that waits for this thread.  A free of 4 GiB takes 1 to 2 ms on the stream. */
 static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
 
-/* The words of the option ipc: those of a boolean, in which no and yes alternate, and auto. */
-static const char *const ipc_words[] = {"0",  "1",     "no",   "yes",  "off",
-                                        "on", "false", "true", "auto", NULL};
+static const char *const ipc_words[] = {RS_OPTION_BOOLEAN_WORDS, "auto", NULL};
 enum { IPC_YES = 1, IPC_AUTO = 8 };
 
 struct async_config {
