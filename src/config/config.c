@@ -129,8 +129,7 @@ static void read_hooks(const struct rs_reading *reading)
             rs_diagnose(reading->diagnostics, reading->source, at,
                         nearest ? "unknown group of functions; did you mean '%s'?"
                                 : "unknown group of functions; the possible groups are device, "
-                                  "pinned, managed, "
-                                  "runtime, async, all%s",
+                                  "pinned, managed, runtime, async, all%s",
                         nearest ? nearest : "");
             return;
         }

@@ -267,8 +267,8 @@ static CUresult receive_segment(const struct opening *opening, const struct rs_i
     } else if (!is_all) {
         result = RS_IPC_REFUSE(
             CUDA_ERROR_MAP_FAILED,
-            "the process that shared the memory could not send it, perhaps because "
-            "it had no file descriptor left: start that process with a higher `ulimit -n`");
+            "the process that shared the memory could not send it, perhaps because it had no file "
+            "descriptor left: start that process with a higher `ulimit -n`");
     }
     return result;
 }

@@ -545,9 +545,8 @@ const struct tool_command tool_doctor = {
     .run = doctor_command,
     .help =
         "The first line says whether rmmshim serves GPU memory and, if not, why. Each line\n"
-        "after it tells one fact: '!' marks a fact that keeps memory from being served, and '->' "
-        "is\n"
-        "followed by the setting or step that would change the fact.\n\n"
+        "after it tells one fact: '!' marks a fact that keeps memory from being served, and\n"
+        "'->' is followed by the setting or step that would change the fact.\n\n"
         "  PID      a running process: shows what it has loaded, and which memory rmmshim does\n"
         "           not serve\n"
         "  PROGRAM  a program that is not started yet, and its arguments: checks whether the\n"
@@ -557,7 +556,7 @@ const struct tool_command tool_doctor = {
         "A program whose name is a number is given with a slash: ./4711.  If the command\n"
         "python is a script, as under pyenv, doctor runs the script to find out which interpreter\n"
         "it starts.\n\n"
-        "exit codes: 0 memory is served, or would be; 1 it is not, only in part, or perhaps\n"
-        "not; 2 wrong usage\n\n"
+        "exit codes: 0 memory is served, or would be; 1 it is not, only in part, or that is\n"
+        "not known; 2 wrong usage\n\n"
         "example: rmmshim doctor python3 train.py",
 };

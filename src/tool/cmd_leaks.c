@@ -579,11 +579,9 @@ const struct tool_command tool_leaks = {
         "Lists the memory that a running process has not freed, and the code that allocated it",
     .run = leaks_command,
     .help =
-        "Lists the blocks that the process has allocated and not freed, the most bytes first. "
-        "They\n"
-        "are summed by call site if the process was started with RMM_TRACKING, else by library "
-        "and\n"
-        "size.\n\n"
+        "Lists the blocks that the process has allocated and not freed, the most bytes first.\n"
+        "They are summed by call site if the process was started with RMM_TRACKING, else by\n"
+        "library and size.\n\n"
         "  --json          print a JSON object, with sizes in bytes\n" STEER_HELP_OPTIONS
         "The process makes the list at its next CUDA call that allocates, frees, synchronises or\n"
         "asks how much memory is free; if it was started with RMM_CONTROL=thread, between such\n"

@@ -271,9 +271,9 @@ static int say_answer(const struct process *process, enum steer_answer answer,
             "has begun to carry out the command, but has not finished in time; it may still finish",
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
-        [STEER_REFUSED] = ("accepts no commands: it belongs to another user (then run this command "
-                           "as that user), or "
-                           "has closed the file through which commands reach it"),
+        [STEER_REFUSED] =
+            ("accepts no commands: it belongs to another user (then run this command as that "
+             "user), or has closed the file through which commands reach it"),
     };
     int number = process->number, device = (int)command->device;
 
@@ -547,8 +547,8 @@ const struct tool_command tool_trim = {
     .run = trim_command,
     .help =
         "Makes the process return unused memory to the driver.\n\n"
-        "  --keep SIZE     how much unused memory the process may keep (default "
-        "0)\n" STEER_HELP_OPTIONS STEER_HELP_WHEN
+        "  --keep SIZE     how much unused memory it may keep (default 0)\n" STEER_HELP_OPTIONS
+            STEER_HELP_WHEN
         "exit codes: 0 the memory is given back; 1 it cannot be given back; 2 wrong usage; 3 the\n"
         "process did not answer in time\n\n"
         "example: rmmshim trim 4711 --keep 512MiB",

@@ -197,6 +197,5 @@ void doctor_program(struct doctor *doctor, const char *name, char *const *argume
              doctor_settings(doctor, environ, &asks) && !asks)
         doctor_note(doctor, "settings", "rmmshim run --pool-size 4GiB PROGRAM",
                     "no RMM_ variable of the environment asks for a pool, a limit or a report, so "
-                    "`rmmshim run` needs "
-                    "an option that does");
+                    "`rmmshim run` needs an option that does");
 }
