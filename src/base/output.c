@@ -36,8 +36,8 @@ struct output {
     size_t length, capacity_bytes;
 };
 
-/* Appends text.  Returns false when it does not fit; a byte for the terminating zero is always
- * left. */
+/* Appends text, and leaves room for a terminating zero byte.  Returns false, with nothing appended,
+ * when there is not so much room. */
 static bool put_piece(struct output *output, const char *text, size_t length)
 {
     if (length >= output->capacity_bytes - output->length)

@@ -102,9 +102,9 @@ static bool charge_call(struct rs_charged_call *call)
     return call->is_charged;
 }
 
-/* Charges a call that the driver has answered already, as `undo` is set. Returns true if the call
- * must be made once more: the driver was out of memory, and the call goes on like one without
- * `undo`. */
+/* Charges a call with an `undo`, after the driver's answer. Returns true if the driver was out of
+ * memory and must be asked once more. The call is charged by then, and goes on like one without
+ * `undo`, which is charged before the driver is asked. */
 static bool charge_later(struct rs_charged_call *call)
 {
     call->is_made = call->result == CUDA_SUCCESS;

@@ -210,7 +210,8 @@ int rs_run_ask_at(const char *run, enum rs_job_wish wish, uint32_t number, int f
         result = take_answer(socket, received, until_ns);
     if (socket >= 0)
         rs_file_close(socket);
-    /* A request that was sent may have arrived even if no answer came, so it is not counted. */
+    /* Counts a page that `run` has certainly not got.  It may have got one that was sent, even if
+     * it did not answer. */
     if (!is_sent && wish != RS_JOB_GIVE_LIMIT)
         say_unheld(&job);
     return result;

@@ -69,8 +69,8 @@ static void add_range(struct code *code, int process, const struct process_mappi
     code->range_count += asprintf(&range->path, "/proc/%d/root%s", process, mapping->name) >= 0;
 }
 
-/* Reads which objects the process has mapped.  Finds none if /proc refuses access to the process.
- */
+/* Lists the files that the process has mapped, with their addresses.  The list stays empty if this
+ * user may not read the process's maps. */
 static void read_code(struct code *code, int process)
 {
     struct process_mapping mapping = {.line = NULL};

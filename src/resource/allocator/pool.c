@@ -228,8 +228,9 @@ RS_HOT_INLINE CUresult allocate_held_block(struct rs_pool *pool, size_t size_byt
     return result;
 }
 
-/* No work uses a pool's free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_BEST
- * is not passed to upstream, since a pool over two kinds of memory has chunks of both. */
+/* Ignores the stream: no work uses a pool's free blocks any more (reuse.c), so any stream may get
+ * them.  Upstream gets no RS_EFFORT_BEST, so a pool over `fallback` may have chunks of both of its
+ * memory resources. */
 static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {

@@ -109,9 +109,9 @@ static size_t bytes_to_peak(struct rs_reuse *reuse, size_t at_least)
     return most_bytes - rs_min(live_bytes(reuse), most_bytes);
 }
 
-/* True when upstream may have too little for the program to reach its peak again, and a little
- * more.  It is used while a stream captures; has_little_left is used when fences are refused for
- * good. */
+/* True when what upstream has idle and may still take is less than the program needs to reach its
+ * peak of live bytes again, with a margin.  It is asked while a stream captures, since then
+ * freed blocks get no fence until the capture ends. */
 static bool may_lack(struct rs_reuse *reuse)
 {
     return has_less_left(

@@ -314,7 +314,8 @@ RS_COLD unsigned rs_reuse_use_shard(struct rs_reuse *reuse);
 
 RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *reuse)
 {
-    /* A thread without an index yet wraps around to some index; any used shard will do for it. */
+    /* A thread without an index takes the last shard if it is used.  Else it gets an index below.
+     */
     unsigned index = (rs_thread.index_plus_one - 1) % RS_REUSE_SHARDS;
     struct rs_reuse_shard *shard;
 

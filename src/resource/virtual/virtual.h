@@ -84,8 +84,8 @@ size_t rs_virtual_idle_bytes(const struct rs_virtual *vm);
 
 /* ---- moves ---- */
 
-/* A move: free memory on its way to other addresses, or back to the driver.  All blocks named here
- * are busy. */
+/* A move takes granules from free blocks (`sources`), and maps them at other addresses (`gap`) or
+ * gives them back to the driver.  All blocks named here are busy: no other thread uses them. */
 struct rs_virtual_move {
     struct rs_block *low, *gap, *high; /* the destination: `gap` is addresses that get memory; `low`
                                           and `high`, if not NULL, are its neighbours with memory */
