@@ -362,6 +362,19 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
+/* Waits until another thread has given back what it has in hand (returning_bytes).  On a busy
+ * machine it may be off the processor for longer than rs_request_may_repeat goes on.  Returns true,
+ * a few times for each request, when memory was released since the refusal. */
+static bool wait_for_returning(const struct rs_account *account, const struct rs_refusal *refusal)
+{
+    uint64_t releases = rs_account_releases(account);
+
+    while (atomic_load(&account->returning_bytes) > 0 && rs_account_releases(account) == releases &&
+           rs_request_patience_ns() > 0)
+        rs_nap(NAP_NS);
+    return rs_account_releases(account) != refusal->releases && rs_request_may_look_again();
+}
+
 /* Returns true when the other processes' counted bytes became fewer.  The bytes of a dead process
  * of the job stay counted for a while; with may_wait, waits for their end. */
 static bool wait_for_job(const struct rs_account *account, bool may_wait)
@@ -441,7 +454,8 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
              (may_wait && (wait_for_quarantine(RS_VISIT_HOST) ||
                            wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))))) ||
            /* Other threads have moved memory since. */
-           (is_stale(account, refusal, moves) && rs_request_may_repeat());
+           (is_stale(account, refusal, moves) && rs_request_may_repeat()) ||
+           (!rs_request.is_hopeless && may_wait && wait_for_returning(account, refusal));
 }
 
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)

@@ -8,6 +8,9 @@
 #include "driver/driver.h"
 #include "ledger/account.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 enum { DEVICE = 0, MIB = 1 << 20 };
 
 static size_t asked_meanwhile; /* what another thread asks for while the reclaim sums up */
@@ -36,7 +39,8 @@ size_t __wrap_rs_charge_spare_bytes(int device)
     return 0;
 }
 
-static bool released_meanwhile; /* another thread releases memory while the reclaim sums up */
+static atomic_bool is_summing;  /* the reclaim sums up the host's memory */
+static bool released_meanwhile; /* another thread releases memory meanwhile */
 
 void __wrap_rs_host_memory(size_t *total_bytes, size_t *available_bytes);
 
@@ -44,6 +48,7 @@ void __wrap_rs_host_memory(size_t *total_bytes, size_t *available_bytes)
 {
     *total_bytes = 100 * MIB;
     *available_bytes = 10 * MIB;
+    atomic_store(&is_summing, true);
     if (released_meanwhile)
         atomic_fetch_add(&rs_limit_account(DEVICE)->releases, 1);
     released_meanwhile = false;
@@ -91,5 +96,42 @@ TEST(what_another_thread_releases_meanwhile_may_be_enough_of_the_host)
     assert_false(released_meanwhile);
     refusal.releases = rs_account_releases(rs_limit_account(DEVICE));
     assert_false(rs_reclaim(DEVICE, &refusal, false));
+    rs_request_end();
+}
+
+/* A thread that gets the processor back only when the request repeats no more. */
+static void *come_back(void *data)
+{
+    struct rs_account *account = rs_limit_account(DEVICE);
+
+    while (!atomic_load(&is_summing))
+        sched_yield();
+    atomic_fetch_add(&account->releases, 1);
+    rs_account_end_return(account, 8 * MIB);
+    return data;
+}
+
+TEST(what_another_thread_has_in_hand_is_waited_for)
+{
+    struct rs_account *account = rs_limit_account(DEVICE);
+    struct rs_refusal refusal = {.size_bytes = 4 * MIB, .memory = RS_MEMORY_HOST};
+    pthread_t thread;
+
+    atomic_store(&rs_driver_is_ready, true);
+    rs_account_begin_return(account, 8 * MIB);
+    refusal.releases = rs_account_releases(account);
+    rs_request_begin();
+    while (rs_request_may_repeat())
+        ;
+    atomic_store(&is_summing, false);
+    assert_int_equal(pthread_create(&thread, NULL, come_back, NULL), 0);
+    assert_true(rs_reclaim(DEVICE, &refusal, true));
+    pthread_join(thread, NULL);
+    refusal.releases = rs_account_releases(account);
+    assert_false(rs_reclaim(DEVICE, &refusal, true));
+    rs_account_begin_return(account, 8 * MIB); /* which never comes back */
+    rs_request.deadline_ns = 1;
+    assert_false(rs_reclaim(DEVICE, &refusal, true));
+    rs_account_end_return(account, 8 * MIB);
     rs_request_end();
 }
