@@ -252,12 +252,12 @@ static uint32_t take_slot_or_refuse(CUresult *result)
     else if (!rs_descriptor_is_kept(&file))
         *result = refuse_export(
             &said_closed, "the program has closed a file descriptor that rmmshim needs for sharing "
-                          "(perhaps in a loop over all descriptors): set RMM_IPC=dedicated (with "
-                          "cuda instead of virtual or async), which needs none");
+                          "(perhaps in a loop over all descriptors): set RMM_IPC=dedicated (not "
+                          "with virtual or async), which needs none");
     else if (!(number = take_slot()))
         *result = refuse_export(
             &said_full, "this process shares as many blocks with other processes as it can: set "
-                        "RMM_IPC=dedicated (with cuda instead of virtual or async), which has no "
+                        "RMM_IPC=dedicated (not with virtual or async), which has no "
                         "such limit");
     return number;
 }

@@ -265,8 +265,7 @@ bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *
 
 static const char no_list[] =
     "the list of blocks that the other process shares cannot be locked or read: set "
-    "RMM_IPC=dedicated in that process (with cuda instead of virtual or async), which needs no "
-    "list";
+    "RMM_IPC=dedicated in that process (not with virtual or async), which needs no list";
 
 static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short type)
 {
