@@ -107,7 +107,7 @@ static struct rs_context *describe_context(struct rs_context *context, CUcontext
                                               : i - RS_STACK_PINNED,
         };
     }
-    (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
+    rs_contexts_add(handle, rs_context_id_of(handle), context);
     rs_mode_note_context();
     rs_context_stacks_changed();
     return context;
@@ -195,7 +195,7 @@ static struct rs_context *create(CUcontext handle)
     if (context)
         context->owns_memory = true;
     if (context && owner != handle)
-        (void)rs_contexts_add(handle, rs_context_id_of(handle), context);
+        rs_contexts_add(handle, rs_context_id_of(handle), context);
     if (context)
         keep_asked_block(context, block);
     return context;

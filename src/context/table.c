@@ -64,14 +64,12 @@ bool rs_contexts_reserve(size_t count)
     return true;
 }
 
-bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context)
+void rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(entry_count < entry_room);
     RS_ASSERT_SLOW(!rs_contexts_entry(handle)); /* a second entry would never be found */
-    if (!rs_contexts_reserve(1))
-        return false;
     entries[entry_count++] = (struct rs_context_entry){handle, id, context};
-    return true;
 }
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry)

@@ -35,9 +35,8 @@ struct rs_context *rs_contexts_primary(CUdevice device);
 /* Makes room for so many more entries, at most 64; returns false when out of host memory. */
 bool rs_contexts_reserve(size_t count);
 
-/* Adds an entry. Returns false when out of host memory, which cannot happen after
- * rs_contexts_reserve has made room. */
-bool rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context);
+/* Adds an entry. rs_contexts_reserve must have made room. */
+void rs_contexts_add(CUcontext handle, unsigned long long id, struct rs_context *context);
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry);
 
