@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gcov writes its counters at exit and before an exec.  With this header before every source
  * (tests/coverage/run) a process that ends by _exit, abort or a signal of its own writes them too.
+ * What writes them is a part of librmmshim.so: its calls must not fail in place of the library's
+ * (tests/failures/failing.c), so that the failures end before.
  */
 #pragma once
 
@@ -11,11 +13,28 @@
 
 void __gcov_dump(void);
 void __gcov_reset(void); /* else what is counted after a dump is never written */
+void failing_pause(int pause);
+#pragma weak failing_pause
 
-#define RS_COVERED(call) (__gcov_dump(), __gcov_reset(), (call))
+static inline void rs_end_failures(void)
+{
+    if (failing_pause)
+        failing_pause(1);
+}
+
+/* At exit: 100 is the priority of gcov's own, which is later.  A program ends before the library,
+ * whose end is played with the failures. */
+__attribute__((destructor(101), unused)) static void rs_end_failures_at_exit(void)
+{
+    if (!__builtin_strncmp(__BASE_FILE__, "../src/", 7))
+        rs_end_failures();
+}
+
+#define RS_COVERED(call) (rs_end_failures(), __gcov_dump(), __gcov_reset(), (call))
 #define _exit(status)    RS_COVERED((_exit)(status))
 #define abort()          RS_COVERED((abort)())
 #define raise(number)    RS_COVERED((raise)(number))
-#define execvpe(file, words, environment)                                                          \
-    RS_COVERED((execvpe)(file, words, environment)) /* gcov knows the others */
+/* gcov knows no execvpe.  It writes before an execl by itself, but does not end the failures. */
+#define execvpe(file, words, environment) RS_COVERED((execvpe)(file, words, environment))
+#define execl(...)                        RS_COVERED((execl)(__VA_ARGS__))
 #endif
