@@ -492,6 +492,7 @@ TEST(without_memory_to_note_it_a_capture_is_distrusted)
     }
     for (unsigned i = 0; i < MANY; i++)
         end_capture(&streams[i]);
+    host_left = -1;
     assert_true(rs_capture_is_distrusted());
     assert_false(is_open(PRIMARY));
     free(streams);

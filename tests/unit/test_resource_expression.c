@@ -80,6 +80,7 @@ TEST(canonical_text_parses_back)
         {"fallback(upstream=cuda, upstream=PinnedHostMemoryResource())", "fallback(cuda, pinned)"},
         {"CudaAsyncManagedMemoryResource()", "async_managed"},
         {"pool(managed_memory)", "pool(managed)"},
+        {"pool(\tcuda,\n\tinitial_size=1GiB)", "pool(cuda, initial_size=1GiB)"},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
@@ -195,6 +196,15 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"1GiB",
          "RMM_RESOURCE=^1GiB: there is no memory resource of this name; `rmmshim resources` lists "
          "them"},
+        {"pool(cuda cuda)", "RMM_RESOURCE=pool(cuda ^cuda): expected ',' or ')' here"},
+        {"pool(cuda, initial_size=1GiB,",
+         "RMM_RESOURCE=pool(cuda, initial_size=1GiB,^: the text ends where option=value or ')' is "
+         "expected"},
+        {"pool(cuda, 'x)",
+         "RMM_RESOURCE=pool(cuda, ^'x): 'pool' has its upstream already; options need names, as in "
+         "initial_size=1GiB"},
+        {"async(pool=1)", "RMM_RESOURCE=async(^pool=1): 'async' has no option of this name; "
+                          "`rmmshim resources async` lists them"},
         {"(cuda)", "RMM_RESOURCE=^(cuda): a memory resource is expected here, as in pool(cuda)"},
     };
 

@@ -602,6 +602,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},
         {{"RMM_HOOKS=manged"},
          "RMM_HOOKS=^manged: unknown group of functions; did you mean 'managed'?"},
+        {{"RMM_HOOKS=device,xyz"},
+         "RMM_HOOKS=device,^xyz: unknown group of functions; the possible groups are device, "},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
@@ -694,6 +696,20 @@ TEST(a_name_in_use_elsewhere_is_ignored)
         for (size_t j = 0; j < RS_ARRAY_LENGTH(settings_of_ours); j++)
             expect_of_name(names[i], settings_of_ours[j], 0, 0);
     }
+}
+
+TEST(a_name_too_long_to_be_one_of_ours_is_ignored)
+{
+    char setting[4 * RS_NAME_BYTES_MAX] = "RMM_POOL_SIZE_";
+    const char *const settings[] = {setting, "RMM_LIMIT=1GiB", NULL};
+    struct rs_config config;
+    struct lines lines;
+
+    memset(setting + strlen(setting), 'X', 2 * (size_t)RS_NAME_BYTES_MAX);
+    strcat(setting, "=1GiB");
+    assert_int_equal(parse(settings, &lines, &config), 0);
+    assert_int_equal(lines.count, 0);
+    rs_config_free(&config);
 }
 
 TEST(a_name_writes_no_escapes_to_the_terminal)
