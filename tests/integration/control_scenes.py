@@ -776,6 +776,13 @@ def pushed():
     assert now()["used_blocks"] == 0
 
 
+def pushed_without_device_memory():
+    """RMM_HOOKS leaves it out."""
+    start()
+    for function in (rmmshim.push_resource, rmmshim.set_resource):
+        assert "RMM_HOOKS" in fails(errno.ENOTSUP, function, "cuda")
+
+
 def pushed_wrongly():
     start()
     total = now()["total_bytes"]
@@ -784,6 +791,7 @@ def pushed_wrongly():
     assert "cannot come from" in fails(errno.EINVAL, rmmshim.push_resource, "pool(pinned)")
     assert fails(errno.EINVAL, rmmshim.push_resource, "pool(cuda, initial_size=90000GiB)")
     assert rmmshim.library.rmmshim_push_resource(None) == -errno.EINVAL
+    assert rmmshim.library.rmmshim_mark(None) == -errno.EINVAL
     fails(errno.ERANGE, rmmshim.pop_resource)
     for _ in range(15):
         rmmshim.push_resource("cuda")

@@ -188,6 +188,7 @@ class Control(support.Test):
 
     def test_pushed_wrongly(self):
         self.quiet("pushed_wrongly", POOL)
+        self.quiet("pushed_without_device_memory", {"RMM_HOOKS": "pinned", "RMM_PINNED_POOL_SIZE": "0"})
 
     def test_pushed_too_large_before_cuda_starts(self):
         result = self.scene("denied_late", POOL)
