@@ -63,13 +63,16 @@ def until(ask, what="an event"):
         time.sleep(0.002)
 
 
-def let_end(process):
-    """Before a process is killed that ends at the end of its input: where coverage is measured it ends by itself, since
-    one that is killed leaves no trace of what it has reached (tests/coverage/run)."""
+def let_end(process, number=None):
+    """Before a process is killed: where coverage is measured it ends by itself, at the end of its input or by that signal,
+    since one that is killed leaves no trace of what it has reached (tests/coverage/run)."""
     if "MEASURES_COVERAGE" not in os.environ:
         return
     with open(os.devnull, "wb") as nothing, contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        os.dup2(nothing.fileno(), process.stdin.fileno())
+        if number is None:
+            os.dup2(nothing.fileno(), process.stdin.fileno())
+        else:
+            process.send_signal(number)
         process.wait(MEASURED_SECONDS)
 
 

@@ -44,6 +44,7 @@ class Top:
 
     def end(self):
         if self.process.poll() is None:
+            support.let_end(self.process, signal.SIGTERM)
             self.process.kill()
             self.process.wait()
         os.close(self.master)
