@@ -79,6 +79,7 @@ class Running(Leaks):
         self.addCleanup(process.stdin.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
+        self.addCleanup(support.let_end, process)
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
 

@@ -22,6 +22,7 @@ class Scene:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.pid = self.process.pid
         test.addCleanup(self.kill)
+        test.addCleanup(support.let_end, self.process)
 
     def kill(self):
         self.process.kill()
