@@ -298,6 +298,24 @@ static void do_open(const char *name, size_t size_bytes, const char *text, int v
     answer(result);
 }
 
+/* Without a place for the address, with an unknown flag, and without a context. */
+static void do_open_wrongly(const char *text)
+{
+    CUdeviceptr address = 0;
+    CUipcMemHandle handle;
+    CUcontext current;
+    int results[3];
+
+    read_bytes(text, &handle, sizeof(handle));
+    results[0] = (int)cuIpcOpenMemHandle_v2(NULL, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    results[1] = (int)cuIpcOpenMemHandle_v2(&address, handle, 1u << 7);
+    CHECK(!cuCtxGetCurrent(&current) && !cuCtxSetCurrent(NULL));
+    results[2] =
+        (int)cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    CHECK(!cuCtxSetCurrent(current));
+    printf("ok %d %d %d\n", results[0], results[1], results[2]);
+}
+
 /* Writes the words, but not before that time has passed. */
 static void do_later(const struct entry *entry, unsigned word, unsigned long long us)
 {
@@ -614,6 +632,8 @@ static void do_memory(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE 
         answer(result);
     } else if (!strcmp(command, "open") || !strcmp(command, "open_v1")) {
         do_open(name, strtoull(words[1], NULL, 0), words[2], command[4] ? 1 : 2);
+    } else if (!strcmp(command, "open_wrongly")) {
+        do_open_wrongly(name);
     } else if (!strcmp(command, "view")) {
         entry = add(name);
         entry->address = find(words[1])->address + strtoull(words[2], NULL, 0);

@@ -268,6 +268,7 @@ def counts(start):
     b.refuses(INVALID_VALUE, "close", "y")
     a.ask("export", "x")
     a.refuses(INVALID_CONTEXT, "open", "own", 256 * KIB, first)
+    assert b.ask("open_wrongly", first) == "%d %d %d" % (INVALID_VALUE, INVALID_VALUE, INVALID_CONTEXT)
     b.ask("open", "again", 256 * KIB, first)
     b.ask("check", "again", 1)
 

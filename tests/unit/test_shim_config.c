@@ -353,6 +353,8 @@ TEST(bad_settings_are_one_line_each)
          "than"},
         {{"RMM_RESOURCE=virtual(initial_size=101%)"},
          "RMM_RESOURCE=virtual(initial_size=^101%): more than 100%"},
+        {{"RMM_RESOURCE=recording(cuda)"},
+         "RMM_RESOURCE=recording(cuda): 'recording' needs a path"},
         {{"RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"},
          "RMM_MANAGED_POOL_SIZE=2GiB: 'pool' has an initial size of 2GiB, which is above the limit "
          "of 1GiB (RMM_LIMIT)"},
