@@ -310,8 +310,7 @@ static void do_open_wrongly(const char *text)
     results[0] = (int)cuIpcOpenMemHandle_v2(NULL, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     results[1] = (int)cuIpcOpenMemHandle_v2(&address, handle, 1u << 7);
     CHECK(!cuCtxGetCurrent(&current) && !cuCtxSetCurrent(NULL));
-    results[2] =
-        (int)cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    results[2] = (int)cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     CHECK(!cuCtxSetCurrent(current));
     printf("ok %d %d %d\n", results[0], results[1], results[2]);
 }

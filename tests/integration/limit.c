@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MIB = 1 << 20, BLOCKS_MAX = 4096, THREADS = 8 };
 
@@ -348,6 +349,30 @@ static bool has_room(void)
     return result == CUDA_SUCCESS;
 }
 
+/* A handle that is imported is no more memory, and releasing it gives none back that lives. */
+static void imported(void)
+{
+    CUmemAllocationProp prop = device_prop();
+    CUmemGenericAllocationHandle handle, other;
+    size_t bytes = round_up(limit_bytes / 2 + 2 * MIB, 2 * MIB);
+    CUdeviceptr address;
+    int fd;
+
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    MUST(cuMemImportFromShareableHandle(&other, (void *)(uintptr_t)fd,
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(fd);
+    address = map(other, bytes);
+    MUST(cuMemRelease(other));
+    EXPECT(!has_room());
+    unmap(address, bytes);
+    EXPECT(!has_room());
+    MUST(cuMemRelease(handle));
+    EXPECT(has_room());
+}
+
 /* Memory lives until its last handle and its last mapping are gone. */
 static void references(void)
 {
@@ -397,6 +422,7 @@ static void references(void)
     EXPECT(!has_room());
     unmap(first, 2 * half); /* both at once */
     EXPECT(has_room());
+    imported();
     check_all_back();
 }
 
