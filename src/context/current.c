@@ -239,8 +239,8 @@ static struct rs_context *look_up(bool make, bool publish)
     if (rs_context_has_ended() || (!context && make)) {
         rs_mutex_unlock(&rs_contexts_lock);
         rs_context_give_back_ended();
-        /* If this fails, the driver serves the call, and the next one looks again. */
-        make = make && rs_context_learn_current(handle);
+        if (make)
+            rs_context_learn_current(handle);
         rs_mutex_lock(&rs_contexts_lock);
         context = rs_context_find(handle);
     }

@@ -469,15 +469,14 @@ void rs_context_release_primary(CUdevice device)
 }
 
 /* Learns the handle of the device's primary context by retaining and releasing it. Then drops the
- * context if it has ended, since the program may release its last reference in between. Returns
- * false when the driver did not tell the handle. */
-static bool learn_primary(CUdevice device)
+ * context if it has ended, since the program may release its last reference in between. */
+static void learn_primary(CUdevice device)
 {
     struct rs_ending ending;
     bool learnt;
 
     if (!rs_driver_is_primary_active(device))
-        return true;
+        return;
     rs_ending_begin(&ending, NULL, device, false);
     learnt = rs_driver_learn_primary(device) != NULL;
     forget_learnt(device);
@@ -485,22 +484,22 @@ static bool learn_primary(CUdevice device)
     if (learnt)
         atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
     rs_ending_finish(&ending, false);
-    return learnt;
 }
 
 CUcontext rs_context_primary(CUdevice device)
 {
     if (!rs_driver_known_primary(device))
-        (void)learn_primary(device);
+        learn_primary(device);
     return rs_driver_active_primary(device);
 }
 
-bool rs_context_learn_current(CUcontext handle)
+void rs_context_learn_current(CUcontext handle)
 {
     RS_RELAXED_GUARD();
     CUdevice device;
 
-    return rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-           rs_driver_known_primary(device) == handle ||
-           atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1 || learn_primary(device);
+    if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        rs_driver_known_primary(device) != handle &&
+        !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
+        learn_primary(device);
 }

@@ -115,6 +115,5 @@ void rs_context_release_primary(CUdevice device);
 CUcontext rs_context_primary(CUdevice device);
 
 /* Learns whether the current context `handle` is its device's primary one. Must be called before
- * the context is entered in the table. Returns false when the driver did not tell; a context that
- * is entered then would not be known as the primary one when that ends. */
-bool rs_context_learn_current(CUcontext handle);
+ * the context is entered in the table. */
+void rs_context_learn_current(CUcontext handle);
