@@ -36,24 +36,25 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"account", "served",
      "Device memory that rmmshim has taken from the driver to serve the program, in bytes."},
     {"account", "unserved",
-     "Bytes of any kind of memory that the program has allocated without rmmshim and not yet "
-     "freed."},
-    {"account", "unserved_peak", "The most bytes allocated without rmmshim at one time."},
+     "Bytes that the program has allocated on this device by calls that rmmshim did not serve, and "
+     "not yet freed; managed memory, arrays and graphs included."},
+    {"account", "unserved_peak", "The most bytes of `unserved` at one time."},
     {"account", "driver",
-     "Bytes of device memory that the driver, not rmmshim, allocated, as in cuMemAlloc."},
+     "Bytes of device memory from calls of cuMemAlloc, cudaMalloc and the like that rmmshim did "
+     "not serve."},
     {"account", "managed",
-     "Bytes of managed memory that the program allocated from the driver without rmmshim."},
+     "Bytes of managed memory from calls of cudaMallocManaged that rmmshim did not serve."},
     {"account", "arrays", "Bytes of device memory in CUDA arrays."},
     {"account", "vmm", "Bytes of device memory that the program created with cuMemCreate."},
     {"account", "stream_ordered",
      "Bytes of device memory in the driver's pools for cudaMallocAsync."},
     {"account", "graphs", "Bytes of device memory in memory nodes of CUDA graphs."},
     {"account", "stream_ordered_live",
-     "Bytes that the program has allocated by cudaMallocAsync without rmmshim and not yet freed."},
+     "Bytes from calls of cudaMallocAsync that rmmshim did not serve, not yet freed."},
     {"account", "stream_ordered_blocks",
-     "Blocks that the program has allocated by cudaMallocAsync without rmmshim and not yet freed."},
+     "Blocks from calls of cudaMallocAsync that rmmshim did not serve, not yet freed."},
     {"account", "stream_ordered_allocations",
-     "Calls of cudaMallocAsync that the driver served without rmmshim."},
+     "Calls of cudaMallocAsync that rmmshim did not serve."},
 
     /* reuse */
     {"reuse", "quarantined", "Freed memory that the GPU may still be using, in bytes."},
@@ -68,7 +69,8 @@ const struct rs_counter_help rs_counter_helps[] = {
      "Waits of allocations for freed memory that the GPU still used; one allocation can wait "
      "several times."},
     {"reuse", "waits_in_vain",
-     "Allocations that gave up waiting for freed memory, because the GPU used it for too long."},
+     "How often an allocation stopped waiting for freed memory that the GPU used for too long, and "
+     "took other memory or failed."},
     {"reuse", "full_waits",
      "Frees, and with a driver before 555 also trims, that waited until the GPU had finished all "
      "work."},
@@ -116,7 +118,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {"poison", "written_past_end", "Blocks with a wrong write after their last byte."},
     {"poison", "written_after_free",
      "Blocks to which the program has written after it freed them."},
-    {"poison", "unchecked", "Blocks that could not be checked for wrong writes."},
+    {"poison", "unchecked",
+     "Blocks not checked for wrong writes, because the driver could not read or fill them."},
     {"poison", "kept", "Freed memory that is kept unused to find writes after the free, in bytes."},
     {"poison", "kept_blocks", "Freed blocks that are kept unused to find writes after the free."},
     {"binning", "bins", "Number of bins; all blocks of one bin have the same size."},

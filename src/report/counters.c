@@ -335,9 +335,9 @@ static const char *event_line(const struct rs_counter *counter)
         {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
         {"waits",
          EVENTS "wait{value||s} of allocations for freed memory that the GPU still used\n"},
-        {"waits_in_vain", EVENTS
-         "allocation{value||s} gave up waiting for freed memory, because the GPU used it for too "
-         "long\n"},
+        {"waits_in_vain", EVENTS "time{value||s} an allocation stopped waiting for freed memory "
+                                 "that the GPU used for too long, "
+                                 "and took other memory or failed\n"},
         {"full_waits",
          EVENTS "free{value||s} or trim{value||s} waited for the GPU to finish all work\n"},
         {"written_before",
@@ -346,7 +346,8 @@ static const char *event_line(const struct rs_counter *counter)
          EVENTS "block{value||s} with a wrong write after {value|its|their} last byte\n"},
         {"written_after_free",
          EVENTS "block{value||s} with a wrong write after {value|its|their} free\n"},
-        {"unchecked", EVENTS "block{value||s} not checked, because a call of the driver failed\n"},
+        {"unchecked", EVENTS "block{value||s} not checked for wrong writes, because the driver "
+                             "could not read or fill {value|it|them}\n"},
     };
 
     if (strcmp(counter->resource, RS_PROGRAM) == 0 && strcmp(counter->name, "refused") == 0)

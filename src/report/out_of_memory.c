@@ -270,7 +270,7 @@ static void add_head(struct rs_node *root)
 
 #define USED                                                                                       \
     "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed that the GPU may "    \
-    "still use][, largest free piece {largest_free}]"
+    "still use][, largest cached piece {largest_free}]"
 
 /* Returns the first line of the text, which keep_report also logs. */
 static const char *head_line(void)
@@ -282,8 +282,8 @@ static const char *head_line(void)
             " refused by the job's {job_limit} limit (RMM_LIMIT_JOB)[: other processes of the job "
             "hold {job_others}], which leaves {job_left} for this process; in this process " USED,
         [REFUSED_BY_STACK] = " refused, though the GPU has {free} of {total} free: a pool or "
-                             "other memory resource is at its maximum size, or the free memory is "
-                             "fragmented; " USED,
+                             "other memory resource is at its maximum size, or has no free piece "
+                             "that is large enough; " USED,
         [REFUSED_BY_DEVICE] =
             " refused by the driver[: the GPU has {free:1} of {total} free]; " USED,
     };

@@ -132,7 +132,8 @@ static const char *none_line(void)
     static struct rs_gathered all;
     uint64_t blocks = 0, live = 0, unchecked = 0;
     char text[RS_SIZE_TEXT_BYTES];
-    const char *what = "leaks were not looked for, because rmmshim served no allocation";
+    const char *what = "leaks were not looked for, because rmmshim served no allocation (if it "
+                       "should have, see `rmmshim doctor`)";
 
     if (rs_locks_missed()->name_count)
         return NULL; /* say_left_out tells what is missing */
@@ -155,7 +156,7 @@ static const char *none_line(void)
                                blocks == 1 ? "" : "all ", blocks, blocks == 1 ? " was" : "s were");
     return rs_document_format(&document, PROCESS ": %s%s%s%s\n", what, unchecked ? "; " : "",
                               unchecked ? rs_size_format_short(unchecked, text) : "",
-                              unchecked ? " allocated without rmmshim was not checked" : "");
+                              unchecked ? " not served by rmmshim was not checked" : "");
 }
 
 static void fill_leaks(const struct rs_holders *leaks, size_t count, bool json)
@@ -436,7 +437,7 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
         rs_diagnose(diagnostics, &source, NULL,
-                    "with this value no report would be written; expected text, text:PATH, "
+                    "this argument of the function asks for no report; expected text, text:PATH, "
                     "json:PATH, prom:PATH or prom-all:PATH");
     if (diagnostics->count > before)
         return -EINVAL;
@@ -465,7 +466,9 @@ static void say_left_out(void)
                                  missed->names[i]);
     if (used)
         rs_log_asked(
-            "reports are incomplete, because other threads still used this data at exit: %s", text);
+            "reports lack the data of %s, which a thread still used at exit: let all threads "
+            "end before exit, and call exit outside of signal handlers",
+            text);
 }
 
 static _Atomic bool armed;

@@ -354,7 +354,7 @@ class Leaks(Programs):
                 result = self.assert_same([support.program(name), "right"], settings, silent=False)
                 blocks = 120 if "RMM_PINNED_POOL_SIZE" in settings else 80
                 self.assertRegex(result.stderr, r"^rmmshim\[\d+\]: %s: no leaks: all %d blocks were freed(; \S+ [KM]iB "
-                                                r"allocated without rmmshim was not checked)?\n$" % (name, blocks))
+                                                r"not served by rmmshim was not checked)?\n$" % (name, blocks))
             self.assert_same([support.program(name), "right"], dict(POOL, RMM_TRACKING="json:" + os.devnull))
         self.assert_same(["true"], dict(POOL, RMM_TRACKING="1"))
 

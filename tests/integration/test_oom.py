@@ -55,7 +55,7 @@ class Text(OutOfMemory):
                             "50", refused=[50], RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
         self.assertRegex(support.without_neighbours(result.stderr), re.compile(
             r"\Armmshim\[\d+\]: out of memory on GPU 0: 50\.0 MiB refused by the 64\.0 MiB limit \(RMM_LIMIT\): "
-            r"36\.0 MiB used, 1\.00 MiB cached, largest free piece 1\.00 MiB; the GPU has \S+ MiB of 128 MiB free -> "
+            r"36\.0 MiB used, 1\.00 MiB cached, largest cached piece 1\.00 MiB; the GPU has \S+ MiB of 128 MiB free -> "
             r"raise --limit \(RMM_LIMIT\), or add --fallback managed \(RMM_FALLBACK\)\n"
             r"  asked at\n(    .*memory_steps\+0x.*\n)(    .*\n)*"
             r"  31\.0 MiB in 2 blocks, allocated by memory_steps\n"
@@ -76,7 +76,7 @@ class Text(OutOfMemory):
 
     def test_an_arena_without_room(self):
         result = self.steps("text", "device", "40", "device", "25", refused=[25], RMM_ARENA_SIZE="64MiB")
-        self.assertIn("40.0 MiB used, 24.0 MiB cached, largest free piece 24.0 MiB -> raise the maximum size (for "
+        self.assertIn("40.0 MiB used, 24.0 MiB cached, largest cached piece 24.0 MiB -> raise the maximum size (for "
                       "example RMM_POOL_MAX_SIZE or RMM_ARENA_SIZE)",
                       result.said[0])
 

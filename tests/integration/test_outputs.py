@@ -119,7 +119,8 @@ class ExitInHandler(support.Test):
                     result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
-                    self.assertEqual(result.said, ["reports are incomplete, because other threads still used this data at exit: " + left],
+                    self.assertEqual(result.said, ["reports lack the data of %s, which a thread still used at exit: let all threads end before "
+                                                   "exit, and call exit outside of signal handlers" % left],
                                      result)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers stand in for these functions of libc's themselves")

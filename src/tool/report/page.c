@@ -138,7 +138,9 @@ static void put_frames(struct json *json, const struct analysis *analysis)
     begin(json, "frames", '[');
     for (uint32_t i = 0; i < json->frames.count; i++) {
         const char *text = analysis->frames.texts[json->frames.list[i]];
-        put_text(json, NULL, bytes < TEXT_TOGETHER ? text : "(name left out)");
+        put_text(json, NULL,
+                 bytes < TEXT_TOGETHER ? text
+                                       : "(name left out: the page has too many long names)");
         bytes += rs_min(strlen(text), TEXT_MAX);
     }
     end(json, ']');
