@@ -259,7 +259,8 @@ void rs_capture_distrust(const char *name)
 {
     static struct rs_late_line line = {
         .text = " may start GPU work whose end rmmshim cannot see: from now on freed memory is "
-                "reused only after a wait for all work of the GPU"};
+                "reused only after a wait for all work of the GPU, which is slower (a newer "
+                "rmmshim may know this function)"};
 
     atomic_store(&distrusted, true);
     rs_log_once_serving(&line, name);

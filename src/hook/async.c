@@ -191,8 +191,8 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
                       lend_served(device, access[i].location.id) && reached;
     if (!reached && rs_log_once(&said))
         rs_log("cuMemPoolSetAccess: memory that rmmshim has served so far for cudaMallocAsync on "
-               "device %d cannot be used by other devices; from now on the driver serves "
-               "cudaMallocAsync on this device",
+               "device %d cannot be used by other devices; later memory can, since the driver "
+               "serves it from now on (from the start, if RMM_HOOKS leaves out async)",
                device);
 }
 

@@ -183,7 +183,7 @@ static void say_unknown_function(const char *name, int version, cuuint64_t flags
 {
     static struct rs_late_line line = {
         .text = ": the driver returned a version of this function that rmmshim does not know, so "
-                "rmmshim does not serve calls of this function"};
+                "the driver itself serves calls of this function: install a newer rmmshim"};
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(hooks); i++) {

@@ -122,8 +122,11 @@ void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
     if (!rs_mode_serving() || !rs_shim_free_in_order(at, stream_of(stream), &result))
         result = free_driver_block(at, device);
     if (result != CUDA_SUCCESS && rs_log_once(&said))
-        rs_log("rmmshim_torch_free: %p on device %d cannot be freed: %s", ptr, device,
-               rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
+        rs_log("rmmshim_torch_free: %p on device %d was not freed: %s%s", ptr, device,
+               rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver",
+               result == CUDA_ERROR_INVALID_VALUE
+                   ? ": it was freed before, or rmmshim_torch_alloc did not return it"
+                   : "");
 }
 
 void rmmshim_torch_record_stream(void *ptr, void *stream)

@@ -81,7 +81,8 @@ class Captures(support.Test):
             self.scene("refused", settings)
             self.scene("distrust", settings, says="cuStreamBeginCaptureToCig may start GPU work whose end rmmshim "
                                                   "cannot see: from now on freed memory is reused only after a wait "
-                                                  "for all work of the GPU")
+                                                  "for all work of the GPU, which is slower (a newer rmmshim may know this "
+                                                  "function)")
 
 
 if __name__ == "__main__":
