@@ -203,8 +203,8 @@ static bool is_open_elsewhere(uint32_t number)
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
             rs_log("the program closed a file descriptor of rmmshim (perhaps in a loop over all "
-                   "descriptors): memory that was shared with other processes now stays allocated, "
-                   "even when the program frees it");
+                   "descriptors): memory that was shared with other processes now stays allocated "
+                   "until this process ends; close only descriptors that the program has opened");
         return true;
     }
     /* The generation must be cleared before the lock is asked for (ipc/table.h). */
@@ -252,13 +252,13 @@ static uint32_t take_slot_or_refuse(CUresult *result)
     else if (!rs_descriptor_is_kept(&file))
         *result = refuse_export(
             &said_closed, "the program has closed a file descriptor that rmmshim needs for sharing "
-                          "(perhaps in a loop over all descriptors): set RMM_IPC=dedicated (not "
-                          "with virtual or async), which needs none");
+                          "(perhaps in a loop over all descriptors): set RMM_IPC=dedicated, which "
+                          "needs none, but serves memory from the resource 'cuda' without a pool");
     else if (!(number = take_slot()))
         *result = refuse_export(
             &said_full, "this process shares as many blocks with other processes as it can: set "
-                        "RMM_IPC=dedicated (not with virtual or async), which has no "
-                        "such limit");
+                        "RMM_IPC=dedicated, which has no such limit, but serves memory from the "
+                        "resource 'cuda' without a pool");
     return number;
 }
 
@@ -370,8 +370,9 @@ static CUresult export_block(const struct rs_block_view *block, CUipcMemHandle *
         if (export_sent(block, handle, &refused))
             return refused;
         refused = refuse_export(
-            &said, "other processes cannot open this block, because its memory is virtual, "
-                   "stream-ordered, managed or host memory: use a resource such as pool(cuda)");
+            &said, "other processes cannot open this block, because it is virtual, stream-ordered, "
+                   "managed or host memory: to share device memory, set for instance "
+                   "RMM_RESOURCE=pool(cuda)");
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)

@@ -149,10 +149,10 @@ static CUresult refuse_table(int error)
     if (rs_ipc_is_lack(error, &result))
         return result;
     if (error == EACCES || error == EPERM)
-        return RS_IPC_REFUSE(
-            CUDA_ERROR_NOT_PERMITTED,
-            "this process may not access the process that shared the memory, which belongs to "
-            "another user or has forbidden such access (prctl PR_SET_DUMPABLE)");
+        return RS_IPC_REFUSE(CUDA_ERROR_NOT_PERMITTED,
+                             "this process is not allowed to access the process that shared the "
+                             "memory, which belongs to "
+                             "another user or has forbidden such access (prctl PR_SET_DUMPABLE)");
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
                          "the process that shared the memory runs another program now (exec), or "
                          "has closed a file descriptor that rmmshim needs for sharing (perhaps in "
@@ -265,7 +265,8 @@ bool rs_exporter_read(const struct rs_exporter *exporter, struct rs_ipc_header *
 
 static const char no_list[] =
     "the list of blocks that the other process shares cannot be locked or read: set "
-    "RMM_IPC=dedicated in that process (not with virtual or async), which needs no list";
+    "RMM_IPC=dedicated in that process, which needs no list, but serves memory from the resource "
+    "'cuda' without a pool";
 
 static bool set_lock(const struct rs_exporter *exporter, uint32_t slot, short type)
 {

@@ -174,8 +174,8 @@ static inline bool rs_ipc_is_lack(int error, CUresult *result)
                                 "this process has no file descriptor left (ulimit -n)");
     else if (error == ENOMEM || error == ENOBUFS)
         *result = RS_IPC_REFUSE(CUDA_ERROR_OUT_OF_MEMORY,
-                                "this process has too little host memory to receive from the "
-                                "process that shared the memory");
+                                "this process has too little host memory left to open memory "
+                                "that another process shares");
     else
         return false;
     return true;

@@ -174,7 +174,7 @@ CUresult rs_transfer_start(struct rs_ipc_pipe *shared, rs_transfer_make *make)
 
 /* ---- the importer ---- */
 
-#define NO_ANSWER "the process that shared the memory does not answer (it may be stopped)"
+#define NO_ANSWER "the process that shared the memory does not answer: perhaps it is stopped"
 
 /* Waits until the socket has something to receive. Returns false with the CUDA error in *result
  * when the exporter has ended or cannot answer, when until_ns is over, or when poll fails for lack
@@ -287,8 +287,9 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         return rs_ipc_is_lack(errno, &result)
                    ? result
                    : RS_IPC_REFUSE(CUDA_ERROR_NOT_SUPPORTED,
-                                   "this process may not open a socket, which it needs to receive "
-                                   "memory from the process that shared it");
+                                   "this process is not allowed to open a Unix socket, which it "
+                                   "needs to receive the memory: allow it where the process is "
+                                   "confined, as in a sandbox or container");
     errno = 0;
     is_asked = rs_exporter_read(transfer->exporter, &header) &&
                write_request(transfer->handle, &header.pipe, &request);
@@ -299,7 +300,7 @@ static CUresult ask(struct rs_transfer *transfer, uint32_t piece)
         result = RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
                                "the process that shared the memory has closed a file descriptor "
                                "that rmmshim needs for sharing (perhaps in a loop over all "
-                               "descriptors)");
+                               "descriptors): let it close only those that it has opened");
     rs_file_close(listener);
     return result;
 }

@@ -465,7 +465,7 @@ def files_closed(start):
         assert not reuses(a, "n%d" % turn, "old")
     assert len(a.lines) == 1 and "closed a file" in a.lines[0], a.lines
     a.refuses(NOT_SUPPORTED, "export", "n0")
-    assert "set RMM_IPC=dedicated (not with virtual or async)" in a.lines[1], a.lines
+    assert "set RMM_IPC=dedicated, which needs none" in a.lines[1], a.lines
     as_said = start({"RMM_RESOURCE": "cuda", "RMM_IPC": "dedicated"})
     as_said.ask("close_files")
     b.ask("open", "x", 256 * KIB, as_said.share("x", 256 * KIB, 1))

@@ -52,13 +52,13 @@ class Ipc(support.Test):
         self.assertIn(reason, importer.lines[0])
 
     def test_other_user(self):
-        self.stranger(["setpriv", "--reuid=65534", "--clear-groups"], "may not access the process")
+        self.stranger(["setpriv", "--reuid=65534", "--clear-groups"], "not allowed to access the process")
 
     def test_privileged_process_of_another_user(self):
         exporter = self.start(ipc_scenes.POOL, prefix=self.needs(["setpriv", "--reuid=65534", "--clear-groups"]))
         importer = self.start({})
         importer.refuses(ipc_scenes.NOT_PERMITTED, "open", "x", 1 << 18, exporter.share("x", 1 << 18, 1))
-        self.assertIn("may not access the process", importer.lines[0])
+        self.assertIn("not allowed to access the process", importer.lines[0])
 
     def test_other_process_namespace(self):
         self.stranger(["unshare", "--pid", "--fork", "--mount-proc"], "another PID namespace")

@@ -389,7 +389,7 @@ TEST(an_importer_that_cannot_listen_says_why)
     is_refused_for(ENFILE, CUDA_ERROR_OUT_OF_MEMORY, "no file descriptor left");
     is_refused_for(ENOMEM, CUDA_ERROR_OUT_OF_MEMORY, "too little host memory");
     is_refused_for(ENOBUFS, CUDA_ERROR_OUT_OF_MEMORY, "too little host memory");
-    is_refused_for(EACCES, CUDA_ERROR_NOT_SUPPORTED, "may not open a socket");
+    is_refused_for(EACCES, CUDA_ERROR_NOT_SUPPORTED, "not allowed to open a Unix socket");
     failing_socket = 0;
     refuses_numbers = true;
     is_refused(CUDA_ERROR_NOT_SUPPORTED);
