@@ -47,9 +47,7 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
             ? "pinned memory must come from the memory resource 'pinned', not from '%s'"
         : kind == RS_KIND_MANAGED
             ? "managed memory must come from the memory resource 'managed', not from '%s'"
-        : stack->descriptor == &rs_mr_descriptor_pinned
-            ? "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE"
-            : "device memory cannot come from '%s'",
+            : "device memory cannot come from '%s'; for pinned memory use RMM_PINNED_RESOURCE",
         stack->descriptor->name);
 }
 

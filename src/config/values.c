@@ -196,10 +196,12 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
             rs_variables[index].option.name);
         return;
     }
-    if (digits > 0 && digits == length && device < 0)
-        ADD(read, "the number of a device must be below %d; did you mean ", RS_DEVICES_MAX);
-    else
-        ADD(read, "'%.40s' is not the number of a device; did you mean ", suffix);
+    if (digits > 0 && digits == length && device < 0) {
+        ADD(read, "the number of a device must be below %d: correct it, or set %s for all devices",
+            RS_DEVICES_MAX, rs_variables[index].option.name);
+        return;
+    }
+    ADD(read, "'%.40s' is not the number of a device; did you mean ", suffix);
     add_variable(read, index, device);
     ADD(read, "?");
 }

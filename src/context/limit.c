@@ -148,7 +148,7 @@ static const struct reason reasons_of_job[] = {
     {ESTALE,
      "this process cannot share the limit of the `rmmshim run` that started it, because that "
      "`run` has ended, or is in another PID or network namespace: start the program again "
-     "with `rmmshim run`"},
+     "with `rmmshim run`, inside its own container if it is in one"},
     {ETIMEDOUT, "this process cannot share the limit of the `rmmshim run` that started it, because "
                 "that `run` does not answer: start the program again with `rmmshim run`"},
     {EPROTO, "this library and the `rmmshim run` that shares the limit have different versions: "
@@ -156,9 +156,9 @@ static const struct reason reasons_of_job[] = {
     {ESRCH,
      "this process cannot share the limit, because /proc cannot be read here: mount /proc, or "
      "use RMM_LIMIT, a limit for each process"},
-    {EBUSY, "timed out, because another process of the job holds the job's lock and may be "
-            "stopped: "
-            "continue or end that process, and start this program again"},
+    {EBUSY,
+     "timed out, because another process does not let go of the job's lock: if a process of the "
+     "job is stopped (state T in `ps`), continue or end it, and start this program again"},
     {ENOTSUP, "this kernel has no robust mutexes, which a shared limit needs: use RMM_LIMIT, a "
               "limit for each process"},
     {E2BIG, "this process would be in more than 4 jobs with a limit: nest fewer `rmmshim run "
@@ -263,7 +263,7 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
     else if (result == -EEXIST)
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "the processes that use the job's file %s have another limit, %s: set the same "
-                    "limit, or choose another file",
+                    "RMM_LIMIT_JOB, or another file in RMM_JOB",
                     expanded, rs_size_write(jobs[job_count].limit, text));
     else
         say_not_joined(diagnostics, result, path && job_count == 0 ? expanded : NULL);

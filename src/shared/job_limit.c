@@ -95,9 +95,10 @@ bool job_is_stuck(struct rs_job_limit *job, struct job_patience *patience)
     if (now_ns - patience->since_ns < (uint64_t)RS_JOB_LIMIT_STUCK_MS * NS_PER_MS)
         return false;
     if (atomic_exchange(&stuck, turn) != turn)
-        rs_log("RMM_LIMIT_JOB: requests for memory fail until process %d of the job continues or "
-               "ends: it holds the lock of the shared limit, but does not run (it may be stopped)",
-               process_of(owner));
+        rs_log(
+            "RMM_LIMIT_JOB: requests for memory fail until process %d of the job continues or "
+            "ends: it holds the lock of the shared limit, but does not run; perhaps it is stopped",
+            process_of(owner));
     return true;
 }
 

@@ -36,7 +36,7 @@ CASES = [
     ({"RMM_POOL_SIZE_1": "10Q"}, ["RMM_POOL_SIZE_1", "Q"]),
     ({"RMM_Limit": "1GiB"}, ["RMM_Limit", "RMM_LIMIT"]),
     ({"RMM_LIMIT_GPU0": "1GiB"}, ["RMM_LIMIT_GPU0", "RMM_LIMIT_0"]),
-    ({"RMM_LIMIT_100": "1GiB"}, ["RMM_LIMIT_100", "RMM_LIMIT?"]),
+    ({"RMM_LIMIT_100": "1GiB"}, ["RMM_LIMIT_100", "set RMM_LIMIT for all devices"]),
     ({"RMM_LIMIT": "8"}, ["RMM_LIMIT", "8GiB?"]),
     ({"RMM_LIMIT": "0%"}, ["RMM_LIMIT", "0%"]),
     ({"RMM_LIMIT": "1.0"}, ["RMM_LIMIT", "did you mean 100%"]),

@@ -371,7 +371,7 @@ class LimitJob(support.Test):
         result = run([STEPS, "device", "100"], self.settings("1GiB"))
         self.assertEqual((result.status, result.said),
                          (78, ["RMM_LIMIT_JOB=1GiB: the processes that use the job's file %s have another limit, 64MiB: "
-                               "set the same limit, or choose another file" % self.path("job")]), result)
+                               "set the same RMM_LIMIT_JOB, or another file in RMM_JOB" % self.path("job")]), result)
         first.process.kill()
         first.process.wait()
         self.assertEqual(run([STEPS, "device", "100"], self.settings("1GiB")).status, 0)
@@ -396,7 +396,7 @@ class LimitJob(support.Test):
                      "--limit-job`, or set RMM_JOB to the same file in all processes (rmmshim creates the file)"),
                 ({"RMMSHIM_JOB": stale}, "this process cannot share the limit of the `rmmshim run` that started it, because that "
                                          "`run` has ended, or is in another PID or network namespace: start the program again with "
-                                         "`rmmshim run`"),
+                                         "`rmmshim run`, inside its own container if it is in one"),
                 ({"RMM_JOB": foreign}, "the job's file (RMM_JOB) %s was not written by this version of rmmshim: remove it, or choose "
                                        "another file" % foreign),
                 ({"RMM_JOB": shared}, "the job's file (RMM_JOB) %s must belong to this user and be writable, with no access for "

@@ -382,7 +382,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_Lmiit=1GiB"}, "RMM_Lmiit=1GiB: unknown variable; did you mean RMM_LIMIT?"},
         /* not a device */
         {{"RMM_LIMIT_100=1GiB"},
-         "RMM_LIMIT_100=1GiB: the number of a device must be below 64; did you mean RMM_LIMIT?"},
+         "RMM_LIMIT_100=1GiB: the number of a device must be below 64: correct it, or set "
+         "RMM_LIMIT for all devices"},
         {{"RMM_LIMIT_99999999999=1GiB"},
          "RMM_LIMIT_99999999999=1GiB: the number of a device must be below"},
         {{"RMM_LIMIT_007=1GiB"},
@@ -476,8 +477,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_IPC=dedicated: other processes cannot open memory of the resource 'virtual'"},
         {{"RMM_VERBOSE_1=1"}, "RMM_VERBOSE_1=1: RMM_VERBOSE is for the whole process"},
         {{"RMM_POOL_SIZE_64=1GiB"},
-         "RMM_POOL_SIZE_64=1GiB: the number of a device must be below 64; did you mean "
-         "RMM_POOL_SIZE?"},
+         "RMM_POOL_SIZE_64=1GiB: the number of a device must be below 64: correct it, or set "
+         "RMM_POOL_SIZE for all devices"},
         {{"RMM_LIMIT=0"}, "RMM_LIMIT=^0: "},
         {{"RMM_LIMIT=0%"}, "RMM_LIMIT=^0%: the value must be more than 0"},
         {{"RMM_LIMIT=0.0%free"}, "RMM_LIMIT=^0.0%free: the value must be more than 0"},
@@ -597,7 +598,7 @@ TEST(bad_settings_are_one_line_each)
          "a page"},
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
          "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot serve managed memory, because "
-         "two of its blocks could share a page"},
+         "two of its blocks could share a page (64KiB): use 'pool'"},
         {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
          "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): managed memory must come from the memory "
          "resource 'managed', not from '"},
