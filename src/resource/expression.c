@@ -248,16 +248,23 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
     if (diagnose_bare_value(parser, row))
         return false;
     if (!descriptor->upstream_count)
-        return DIAGNOSE(parser, at, "'%s' cannot have an upstream", descriptor->name);
+        return DIAGNOSE(parser, at,
+                        "no other memory resource can stand inside the parentheses of '%s'",
+                        descriptor->name);
     if (descriptor->branch)
         return DIAGNOSE(parser, at,
-                        "'%s' has its upstream already; only %ss and options may follow, as in "
+                        "'%s' already has a memory resource inside its parentheses; only %ss and "
+                        "options may follow, as in "
                         "%s(pool(cuda), size=1MiB)",
                         descriptor->name, descriptor->branch->name, descriptor->branch->name);
     if (!row->name)
-        return DIAGNOSE(parser, at, "'%s' has its upstream%s already", descriptor->name,
-                        descriptor->upstream_count == 1 ? "" : "s");
-    return DIAGNOSE(parser, at, "'%s' has its upstream already; options need names, as in %s=%s",
+        return DIAGNOSE(
+            parser, at, "'%s' already has %s inside its parentheses, and has no options",
+            descriptor->name,
+            descriptor->upstream_count == 1 ? "a memory resource" : "two memory resources");
+    return DIAGNOSE(parser, at,
+                    "'%s' already has a memory resource inside its parentheses; options need "
+                    "names, as in %s=%s",
                     descriptor->name, row->name,
                     row->type == RS_OPTION_SIZE ? "1GiB"
                                                 : rs_option_type_text(row, type, sizeof(type)));
@@ -356,9 +363,10 @@ static bool parse_resource(struct parser *parser, struct rs_expression **out)
     parser->depth--;
     return !descriptor->upstream_count || node->upstream[descriptor->upstream_count - 1] ||
            DIAGNOSE(parser, begin,
-                    descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
-                                                    : "'%s' needs two upstreams, as in %s(cuda, "
-                                                      "managed)",
+                    descriptor->upstream_count == 1
+                        ? "'%s' needs a memory resource inside its parentheses, as in %s(cuda)"
+                        : "'%s' needs two memory resources inside its parentheses, as in %s(cuda, "
+                          "managed)",
                     descriptor->name, descriptor->name);
 }
 

@@ -125,10 +125,10 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
         };
     rs_size_format(unit_bytes, text);
     if (!value)
-        return rs_diagnose(
-            diagnostics, expression->source, expression->at,
-            "'%s' cannot serve managed memory, because two of its blocks could share a page (%s)",
-            descriptor->name, text);
+        return rs_diagnose(diagnostics, expression->source, expression->at,
+                           "'%s' cannot serve managed memory, because two of its blocks could "
+                           "share a page (%s): use 'pool'",
+                           descriptor->name, text);
     return is_multiple(value, unit_bytes) ||
            rs_diagnose(diagnostics, expression->source, expression->at,
                        "%s of '%s' must be a multiple of %s for managed memory, so that no two "

@@ -247,7 +247,7 @@ class Outputs(support.Test):
         settings = {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": self.path("log.%p"),
                     "RMM_STATISTICS": "json:" + self.path("report.%p")}
         served = self.assert_same([support.program("life_runtime_shared"), "exec_in_thread"], settings, silent=False)
-        self.assertRegex("\n".join(served.said), r"^logging: .* is an unfinished log with its last rows in .*, so this process writes to .*$")
+        self.assertRegex("\n".join(served.said), r"^logging: .* was not ended by the process that wrote it, whose last rows are in .*; both files are kept, and this process writes to .*$")
 
     def test_a_log_whose_descriptor_is_another_files(self):
         path = self.path("log.csv")

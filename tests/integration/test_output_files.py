@@ -134,7 +134,7 @@ class Deaths(Outputs):
         path = self.path("log.csv")
         result = self.run_steps("worker:use:100", "worker:use:50", "use:20", RMM_LOG=path)
         self.assertEqual((result.status, len(result.said)), (0, 2), result)
-        self.assertIn("%s is an unfinished log with its last rows in %s.part" % (path, path), result.said[0])
+        self.assertIn("%s was not ended by the process that wrote it, whose last rows are in %s.part" % (path, path), result.said[0])
         logs = [name for name in sorted(os.listdir(self.folder)) if not name.endswith(".part")]
         self.assertEqual(len(logs), 3)
         self.assertEqual(sorted(whole_log(self.path(name)).count("\n") for name in logs), [41, 101, 201])

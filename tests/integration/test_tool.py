@@ -247,7 +247,7 @@ class Check(Test):
             ("pool(", "EXPRESSION=pool(^: "),
             ("pool(cuda, initial=1GiB)", "did you mean 'initial_size'"),
             ("pool(cuda, initial_size=10Q)", "initial_size=10^Q"),
-            ("pool", "needs an upstream"),
+            ("pool", "needs a memory resource inside its parentheses"),
             ("", "EXPRESSION=^: "),
             ("pool(" * 10000, "levels deep"),
             ("cuda)", "EXPRESSION=cuda^)"),

@@ -115,7 +115,8 @@ TEST(bad_options_are_refused)
         {"arena_size=129TiB", "128TiB"},
         {"arena_size=81GiB", "larger than the device's memory"},
         {"dump_log_on_failure=no", ""},
-        {"dump_log_on_failure=1", "dump_log_on_failure=^1: an arena writes no dump; RMM_ON_OOM"},
+        {"dump_log_on_failure=1",
+         "dump_log_on_failure=^1: this option of 'arena' has no effect in rmmshim"},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {

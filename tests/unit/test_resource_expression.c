@@ -106,8 +106,10 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"pol(cuda)",
          "RMM_RESOURCE=^pol(cuda): there is no memory resource of this name; did you mean 'pool'?"},
         {"pool(", "RMM_RESOURCE=pool(^: the text ends where a memory resource is expected"},
-        {"pool", "RMM_RESOURCE=^pool: 'pool' needs an upstream, as in pool(cuda)"},
-        {"pool()", "RMM_RESOURCE=^pool(): 'pool' needs an upstream, as in pool(cuda)"},
+        {"pool", "RMM_RESOURCE=^pool: 'pool' needs a memory resource inside its parentheses, as in "
+                 "pool(cuda)"},
+        {"pool()", "RMM_RESOURCE=^pool(): 'pool' needs a memory resource inside its parentheses, "
+                   "as in pool(cuda)"},
         {"", "RMM_RESOURCE=^: the text ends where a memory resource is expected"},
         {"pool(cuda", "RMM_RESOURCE=pool(cuda^: the text ends where ',' or ')' is expected"},
         {"pool(cuda,",
@@ -125,9 +127,11 @@ TEST(each_mistake_is_one_line_with_its_place)
          "'initial_size' is given twice"},
         {"pool(cuda, initial_size=255)",
          "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
-        {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' cannot have an upstream"},
+        {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): no other memory resource can stand inside "
+                       "the parentheses of 'cuda'"},
         {"binning(cuda, pool(cuda))",
-         "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; only "
+         "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' already has a memory resource inside "
+         "its parentheses; only "
          "bins and options may follow, as in bin(pool(cuda), size=1MiB)"},
         {"binning(cuda, bins=1MiB, bin(cuda))",
          "RMM_RESOURCE=binning(cuda, bins=1MiB, ^bin(cuda)): expected option=value here"},
@@ -136,9 +140,9 @@ TEST(each_mistake_is_one_line_with_its_place)
          "bin(cuda))",
          "RMM_RESOURCE=...cuda), bin(cuda), bin(cuda), bin(cuda), ^bin(cuda)): at most 7 bins "
          "can have a memory resource of their own"},
-        {"bin(cuda, cuda)",
-         "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' has its upstream already; options "
-         "need names, as in size=1GiB"},
+        {"bin(cuda, cuda)", "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' already has a memory resource "
+                            "inside its parentheses; options "
+                            "need names, as in size=1GiB"},
         {"add_bin(1MiB, cuda)",
          "RMM_RESOURCE=add_bin(^1MiB, cuda): options need names; did you mean size=1MiB?"},
         {"binning(cuda, bins=1MiB+)", "RMM_RESOURCE=binning(cuda, bins=1MiB+^): a size is missing"},
@@ -146,17 +150,18 @@ TEST(each_mistake_is_one_line_with_its_place)
                                         "the possible units are B K KB KiB M MB MiB G "
                                         "GB GiB T TB TiB %"},
         {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
-        {"pool(cuda, managed)",
-         "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options need names, "
-         "as in initial_size=1GiB"},
+        {"pool(cuda, managed)", "RMM_RESOURCE=pool(cuda, ^managed): 'pool' already has a memory "
+                                "resource inside its parentheses; options need names, "
+                                "as in initial_size=1GiB"},
         {"pool(cuda, upstream=managed)",
-         "RMM_RESOURCE=pool(cuda, upstream=^managed): 'pool' has its upstream already; options "
+         "RMM_RESOURCE=pool(cuda, upstream=^managed): 'pool' already has a memory resource inside "
+         "its parentheses; options "
          "need names, as in initial_size=1GiB"},
-        {"statistics(cuda, cuda)",
-         "RMM_RESOURCE=statistics(cuda, ^cuda): 'statistics' has its upstream already"},
-        {"tracking(cuda, True)",
-         "RMM_RESOURCE=tracking(cuda, ^True): 'tracking' has its upstream already; options need "
-         "names, as in stacks=0|1"},
+        {"statistics(cuda, cuda)", "RMM_RESOURCE=statistics(cuda, ^cuda): 'statistics' already has "
+                                   "a memory resource inside its parentheses, and has no options"},
+        {"tracking(cuda, True)", "RMM_RESOURCE=tracking(cuda, ^True): 'tracking' already has a "
+                                 "memory resource inside its parentheses; options need "
+                                 "names, as in stacks=0|1"},
         /* values at RMM's positions */
         {"pool(cuda, 1GiB, 4GiB)",
          "RMM_RESOURCE=pool(cuda, ^1GiB, 4GiB): options need names; did you mean "
@@ -175,9 +180,10 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"logging(cuda, \"a.csv\")", "RMM_RESOURCE=logging(cuda, ^\"a.csv\"): options need names; "
                                      "did you mean path=\"a.csv\"?"},
         {"fallback(cuda, managed, pinned)",
-         "RMM_RESOURCE=fallback(cuda, managed, ^pinned): 'fallback' has its upstreams already"},
-        {"statistics(cuda, 1)",
-         "RMM_RESOURCE=statistics(cuda, ^1): 'statistics' has its upstream already"},
+         "RMM_RESOURCE=fallback(cuda, managed, ^pinned): 'fallback' already has two memory "
+         "resources inside its parentheses, and has no options"},
+        {"statistics(cuda, 1)", "RMM_RESOURCE=statistics(cuda, ^1): 'statistics' already has a "
+                                "memory resource inside its parentheses, and has no options"},
         {"pool(cuda, managed_memory=True)",
          "RMM_RESOURCE=pool(cuda, ^managed_memory=True): 'managed' is a memory resource; did you "
          "mean pool(managed)?"},

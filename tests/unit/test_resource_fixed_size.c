@@ -206,7 +206,8 @@ TEST(impossible_options_are_diagnosed)
     assert_false(options_are_valid(&rs_mr_descriptor_fixed_size, NULL,
                                    OPTIONS("block_size=1PiB", "blocks_to_preallocate=1000000"),
                                    line, sizeof(line)));
-    assert_non_null(strstr(line, "1000000 blocks of 1PiB"));
+    assert_non_null(
+        strstr(line, "1000000 blocks (blocks_to_preallocate) of 1PiB (block_size) at a time"));
 }
 
 TEST(the_report_is_exact)

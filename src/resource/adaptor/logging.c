@@ -278,7 +278,8 @@ static int sink_claim(struct sink *sink)
         rs_log("logging: another process writes to %s, so this one writes to %s", sink->path,
                sink->output.path);
     else
-        rs_log("logging: %s is an unfinished log with its last rows in %s.part, so this process "
+        rs_log("logging: %s was not ended by the process that wrote it, whose last rows are in "
+               "%s.part; both files are kept, and this process "
                "writes to %s",
                sink->path, sink->path, sink->output.path);
     return 0;

@@ -493,11 +493,11 @@ static bool fixed_size_validate(const void *config, const struct rs_validation *
             rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
             !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
                                     &chunk_bytes)) ||
-           RS_REFUSE(
-               of,
-               "%llu blocks of %s are more than 'fixed_size' can take from its upstream at a time",
-               (unsigned long long)settings->blocks_to_preallocate,
-               rs_size_format(settings->block_size, block));
+           RS_REFUSE(of,
+                     "'fixed_size' cannot take %llu blocks (blocks_to_preallocate) of %s "
+                     "(block_size) at a time: lower one of the two",
+                     (unsigned long long)settings->blocks_to_preallocate,
+                     rs_size_format(settings->block_size, block));
 }
 
 static const struct rs_option fixed_size_options[] = {
@@ -553,11 +553,11 @@ static bool bin_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option bin_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct bin_config, size, "none",
-        "the largest request that the bin serves, rounded up to a multiple of 512 bytes; required",
-        .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
-        .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
+                       "the largest request that the bin serves, rounded up to a multiple of 512 "
+                       "bytes; a size must be given, as none is refused",
+                       .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
+                       .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
 
@@ -626,7 +626,8 @@ static bool binning_validate(const void *config, const struct rs_validation *of)
         wrong = "'binning' needs both minimum_size and maximum_size, or neither";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
              !rs_is_power_of_two(settings->maximum_size))
-        wrong = "minimum_size and maximum_size must be powers of two, as in 256KiB and 4MiB";
+        wrong = "minimum_size and maximum_size of 'binning' must be powers of two, as in 256KiB "
+                "and 4MiB";
     else if (settings->maximum_size < settings->minimum_size)
         wrong = "maximum_size of 'binning' is below its minimum_size";
     return !wrong || RS_REFUSE(of, "%s", wrong);
@@ -644,16 +645,17 @@ static const struct rs_option binning_options[] = {
                        "default): there are no power-of-two bins",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
-    RS_OPTION_SIZES_ROW(
-        struct binning_config, bins, "none",
-        "block sizes of further bins, as in 256KiB+300000+1MiB, rounded up to multiples of 512 "
-        "bytes; a bin that has its own memory resource is not listed here but written after the "
-        "upstream, as in binning(cuda, bin(arena(cuda), size=1MiB))",
-        .minimum = 1, .maximum = BIN_BYTES_MAX),
-    RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
-                        "number of blocks that a bin takes from the upstream at a time; a bin that "
-                        "is never used takes none",
-                        .minimum = 1, .maximum = BLOCKS_MAX),
+    RS_OPTION_SIZES_ROW(struct binning_config, bins, "none",
+                        "block sizes of bins in addition to the power-of-two bins, as in "
+                        "256KiB+300000+1MiB, rounded up to multiples of 512 "
+                        "bytes; a bin that takes memory from a memory resource of its own is not "
+                        "listed here, but written as in binning(cuda, bin(arena(cuda), size=1MiB))",
+                        .minimum = 1, .maximum = BIN_BYTES_MAX),
+    RS_OPTION_COUNT_ROW(
+        struct binning_config, blocks_to_preallocate, "8",
+        "number of blocks that a bin takes from the upstream at a time, the first of them "
+        "when the bin is first used",
+        .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };
 

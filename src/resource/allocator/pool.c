@@ -475,12 +475,13 @@ static bool pool_validate(const void *config, const struct rs_validation *of)
 }
 
 static const struct rs_option pool_options[] = {
-    RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
-                       "how much memory the pool takes at the first allocation; `rmmshim trim` "
-                       "leaves this memory in the pool; the pool gives it back only when a request "
-                       "would fail otherwise, and takes initial_size anew when it next grows",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct pool_config, initial_size, "0",
+        "how much memory the pool takes at the first allocation; `rmmshim trim` "
+        "leaves this memory in the pool; the pool gives it back only when an allocation "
+        "of the process would fail otherwise, and takes it again when it next grows",
+        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
         struct pool_config, maximum_size, "none",
         "the most memory that the pool takes from its upstream; none (the default): no maximum",
@@ -488,8 +489,8 @@ static const struct rs_option pool_options[] = {
         .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
                        "how much more memory the pool takes when it is full; geometric (the "
-                       "default): what the request needs, or a small part of the pool's size (at "
-                       "most a sixteenth) if that is more; rmm, as in RMM: as much as the pool has "
+                       "default): what the request needs, or up to a sixteenth of the pool's size "
+                       "if that is more; rmm, as in RMM: as much as the pool has "
                        "already, or, with a maximum_size, half of what the pool may still take"),
     RS_OPTION_SIZE_ROW(
         struct pool_config, alignment, "512",
@@ -555,8 +556,8 @@ static const struct rs_option arena_options[] = {
         struct arena_config, dump_log_on_failure, "0",
         "an option of RMM's that has no effect here and must be 0 (false); for a report when "
         "memory runs out, set RMM_ON_OOM",
-        .only_no =
-            "an arena writes no dump; RMM_ON_OOM=text:PATH writes a report when memory runs out"),
+        .only_no = "this option of 'arena' has no effect in rmmshim and must be 0; for a report "
+                   "when memory runs out, set RMM_ON_OOM=text:PATH"),
     RS_OPTION_END,
 };
 

@@ -63,9 +63,10 @@ static bool prefer_node(int node, struct policy *before)
     if (get_policy(before) && set_policy(&wanted))
         return true;
     if (rs_log_once(&said))
-        rs_log("pinned: memory cannot be placed on NUMA node %d: %s; the thread's memory policy "
-               "chooses the node",
-               node, strerror(errno));
+        rs_log(
+            "pinned: memory cannot be placed on NUMA node %d (%s), so the thread's memory policy "
+            "chooses the node instead",
+            node, strerror(errno));
     return false;
 }
 
