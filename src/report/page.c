@@ -63,8 +63,11 @@ static void say_failed(struct rs_page *page, int failed)
 {
     if (!failed)
         return;
-    rs_log("%s: the report cannot be written to %s: %s", page->file->variable,
-           page->path ? page->file->output.path : "stderr", strerror(-failed));
+    if (page->path || page->fd == STDERR_FILENO)
+        rs_log("%s: the report cannot be written to %s: %s", page->file->variable,
+               page->path ? page->file->output.path : "stderr", strerror(-failed));
+    else /* the command's own output, which the name says */
+        rs_log("%s: %s", page->file->variable, strerror(-failed));
     page->file->error = failed;
     page->is_off = true;
 }
