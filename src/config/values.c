@@ -538,11 +538,12 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
         front = limit_in_front(values, alias.device);
         source = rs_config_value(values, alias.device, RS_VARIABLE_LIMIT).source;
         if (front)
-            rs_log_asked("%s=%s is ignored, because %s is set", alias.name, alias.text, front);
+            rs_log_asked("RMM_COMPAT: %s=%s is ignored, because %s is set", alias.name, alias.text,
+                         front);
         else if (source && strcmp(source->name, alias.name) == 0)
-            rs_log_asked("%s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
+            rs_log_asked("RMM_COMPAT: %s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(compat_prefix) - 1);
         else
-            rs_log_asked("%s=%s means no limit", alias.name, alias.text);
+            rs_log_asked("RMM_COMPAT: %s=%s means no limit", alias.name, alias.text);
     }
 }

@@ -36,8 +36,8 @@ static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_le
     if (!is_left)
         return;
     if (!rs_fence_supported()) {
-        (void)rs_control_error(0, "some unused memory was not given back: with a driver before "
-                                  "555, giving it back would wait for the GPU");
+        (void)rs_control_error(0, "some unused memory was not given back: only driver 555 or "
+                                  "newer gives it back without waiting for the GPU");
         return;
     }
     atomic_store(&keep_of[command->device], keep_bytes);

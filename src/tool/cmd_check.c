@@ -317,7 +317,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
         [RS_FREE_AT_ONCE] =
             ("a free does not wait for the GPU, and its block is reused only when the GPU is done "
              "with it: for this, rmmshim adds the memory resource 'reuse' by itself"),
-        [RS_FREE_AS_UPSTREAM] = "each free is passed on to the upstream",
+        [RS_FREE_AS_UPSTREAM] =
+            "each free is passed on to the upstream, which decides whether it waits for the GPU",
     };
     static const char *const titles[] = {"OPTION",  "TYPE",        "DEFAULT",
                                          "MEANING", "NAME IN RMM", NULL};

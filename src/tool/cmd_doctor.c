@@ -104,9 +104,15 @@ bool doctor_program_filter(struct doctor *doctor, const char *patterns,
     put_names(process, names, sizeof(names));
     doctor->is_unseen = !has_arguments;
     doctor_problem(
-        doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY",
-        "RMM_ONLY=%s does not match this program (%s): the library does nothing in it%s", patterns,
-        names, has_arguments ? "" : ", unless RMM_ONLY matches one of its arguments");
+        doctor, "only",
+        has_arguments
+            ? "add its name to RMM_ONLY (`rmmshim run --only`), or unset RMM_ONLY"
+            : "give the program's arguments, too, as in `rmmshim doctor python3 train.py`",
+        has_arguments
+            ? "RMM_ONLY=%s does not match this program (%s): the library does nothing in it"
+            : "RMM_ONLY=%s does not match this program (%s), but may match its arguments, which "
+              "doctor was not given",
+        patterns, names);
     return false;
 }
 
@@ -130,7 +136,7 @@ void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
 {
     doctor_add(
         doctor, is_problem, "names",
-        "start the program with `rmmshim run`, or load that file first: "
+        "start the program with `rmmshim run`, which puts that file first, or do so yourself: "
         "LD_PRELOAD=THAT-FILE:librmmshim.so",
         "%s defines %u global variable%s with the names of driver functions (%s): %sthe program "
         "finds functions of librmmshim.so in place of the variables, and crashes",
@@ -150,9 +156,9 @@ static const char driver_name[] = "libcuda.so.1";
 
 /* The result of a child process. */
 struct answer {
-    bool is_loaded;
-    int version;               /* the driver's version; 0: not known */
-    char text[PATH_MAX + 256]; /* the library's path, or why it cannot be loaded */
+    bool is_loaded, is_refused; /* is_refused: by the dynamic linker */
+    int version;                /* the driver's version; 0: not known */
+    char text[PATH_MAX + 256];  /* the library's path, or why it cannot be loaded */
 };
 
 static void try_to_load(const char *name, struct answer *answer)
@@ -163,6 +169,7 @@ static void try_to_load(const char *name, struct answer *answer)
     char path[PATH_MAX];
 
     answer->is_loaded = library != NULL;
+    answer->is_refused = !library;
     if (!library) {
         snprintf(answer->text, sizeof(answer->text), "%s", dlerror());
         return;
@@ -242,12 +249,17 @@ static void add_library(struct doctor *doctor)
     if (answer.is_loaded)
         doctor_note(doctor, "library", NULL, "%s can be loaded with this machine's glibc %s", path,
                     gnu_get_libc_version());
-    else
+    else if (answer.is_refused)
         doctor_problem(
             doctor, "library",
             "build the library on this machine, or use one that is built for this glibc version or "
             "an older one",
             "%s (this machine has glibc %s)", answer.text, gnu_get_libc_version());
+    else
+        doctor_problem(
+            doctor, "library",
+            "install rmmshim again, on a local disk: the file may be damaged, or its disk slow",
+            "%s", answer.text);
 }
 
 static void add_driver(struct doctor *doctor)
@@ -261,7 +273,10 @@ static void add_driver(struct doctor *doctor)
     else
         doctor_problem(
             doctor, "driver",
-            "install NVIDIA's driver; in a container: start the container with --gpus all",
+            answer.is_loaded
+                ? "if this file is the stub of the CUDA toolkit, remove its folder from "
+                  "LD_LIBRARY_PATH; otherwise install NVIDIA's driver again"
+                : "install NVIDIA's driver; in a container: start the container with --gpus all",
             "libcuda.so.1 cannot be used: %s%s",
             answer.is_loaded ? "cuDriverGetVersion fails in " : "",
             *answer.text ? answer.text : "no answer");
@@ -336,8 +351,9 @@ static void add_mps(struct doctor *doctor)
     int daemon = find_process("nvidia-cuda-mps");
 
     if (daemon)
-        doctor_note(doctor, "mps", "set the limits of MPS with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-                    "MPS is running (process %d): its own limits apply in addition to RMM_LIMIT",
+        doctor_note(doctor, "mps", NULL,
+                    "MPS is running (process %d): if a limit is set for MPS "
+                    "(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), it applies in addition to RMM_LIMIT",
                     daemon);
     else if (directory && *directory)
         doctor_note(doctor, "mps",
@@ -552,7 +568,7 @@ const struct tool_command tool_doctor = {
         "  PROGRAM  a program that is not started yet, and its arguments: checks whether the\n"
         "           library can be loaded into the program\n"
         "  (none)   this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
-        "  --json   print JSON; put this option before the program, or last\n\n"
+        "  --json   print JSON; give it before PID or PROGRAM, or as the last word\n\n"
         "A program whose name is a number is given with a slash: ./4711.  If the command\n"
         "python is a script, as under pyenv, doctor runs the script to find out which interpreter\n"
         "it starts.\n\n"

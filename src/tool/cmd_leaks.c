@@ -488,7 +488,8 @@ static void add_device_holders(struct rs_node *devices, const struct steer_targe
                                     : "{program} [[{pid}]] device {device}: no blocks in use\n";
     put_holders(device, &list, is_json ? JSON_MAX : TEXT_MAX);
     rs_node_flag(device, "complete", list.is_whole)->line =
-        "[{complete!}  the list was cut off, so blocks may be missing\n]";
+        "[{complete!}  the end of the list is missing, so more blocks may be in use: run the "
+        "command again\n]";
     add_outside(device, target, number);
     for (size_t i = 0; i < list.count; i++)
         free(list.holders[i]);

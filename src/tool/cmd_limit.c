@@ -272,8 +272,9 @@ static int say_answer(const struct process *process, enum steer_answer answer,
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
-            ("accepts no commands: it belongs to another user (then run this command as that "
-             "user), or has closed the file through which commands reach it"),
+            ("accepts no commands: run this command as the user of the process; if you did, the "
+             "process has closed the file descriptor for commands, and none reach it until it is "
+             "started again"),
     };
     int number = process->number, device = (int)command->device;
 

@@ -83,7 +83,8 @@ static bool read_one(struct watch *watch, int number)
     if (watch->with_rows == 0)
         tool_say("process %d %s", number,
                  answer != PROCESS_SERVED ? process_answer_text(answer)
-                 : watch->unreadable      ? "publishes damaged counters, which are not shown"
+                 : watch->unreadable ? "is served by rmmshim, but its counters are damaged and "
+                                       "cannot be shown; start it again to have new ones"
                                      : "is served by rmmshim, but has allocated no memory yet");
     return watch->with_rows > 0;
 }
@@ -150,12 +151,13 @@ const struct tool_command tool_stats = {
     .help =
         "Prints the counters that RMM_STATISTICS reports at exit, as they are now; a few that can\n"
         "only be counted within the process are left out.\n\n"
-        "--json         print JSON: an object as in that report, or an array of them for `all`\n"
+        "--json         print JSON: an object as RMM_STATISTICS=json does, for `all` an array of "
+        "them\n"
         "--prom         print metrics for Prometheus's textfile collector: what each process\n"
         "               uses, holds and may hold\n"
         "--all-metrics  with --prom: add the counters of each memory resource\n\n"
-        "exit codes: 0 printed; 1 the process has no counters, or they cannot be read; 2 wrong\n"
-        "usage\n\n"
+        "exit codes: 0 printed; 1 the process has no counters, or they cannot be read;\n"
+        "2 wrong usage\n\n"
         "example: rmmshim stats all --prom >/var/lib/node_exporter/rmmshim.prom",
 };
 
@@ -334,7 +336,9 @@ static bool load_http(void)
 #define FIND(name)                                                                                 \
     mhd.name = (__typeof__(mhd.name))(uintptr_t)dlsym(library, "MHD_" #name);                      \
     if (!mhd.name) {                                                                               \
-        tool_say("the HTTP server cannot be used: %s has no function MHD_" #name, library_name);   \
+        tool_say("the HTTP server cannot be used: %s has no function MHD_" #name                   \
+                 "; install libmicrohttpd again, or use `rmmshim stats all --prom`",               \
+                 library_name);                                                                    \
         return false;                                                                              \
     }
     CALLS(FIND)
@@ -392,7 +396,7 @@ static int make_metrics(void)
     watch_sample(&watch);
     say_unreadable(watch.unreadable);
     if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
-                                   "an HTTP request got no metrics")) {
+                                   "metrics were not sent to an HTTP client")) {
         close(fd);
         fd = -1;
     }

@@ -546,8 +546,7 @@ const struct tool_command tool_top = {
     .help =
         "Runs in a terminal until q is pressed; elsewhere, as in a pipe, it prints once.\n\n"
         "--once              print once, without a terminal's control characters\n"
-        "--json              print once as JSON, as `rmmshim ls --json` does, in the order that\n"
-        "                    --sort gives\n"
+        "--json              print once as JSON, as `rmmshim ls --json` does, sorted by --sort\n"
         "--by WORD           process (default): a line for each device of each process; device: a\n"
         "                    line for each device\n"
         "--sort WORD         sort by held (default), used, peak, rate or pid\n"

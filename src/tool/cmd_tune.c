@@ -318,8 +318,9 @@ const struct tool_command tool_tune = {
         "`rmmshim replay` does, with a fixed set of combinations of memory resources. It\n"
         "prints a row, as that command does, for each of the best combinations. A\n"
         "combination is left out if it refuses more requests than the recorded run did,\n"
-        "or if another one holds no more memory, and has no more driver calls and GPU\n"
-        "waits together. Then tune prints the variables to set, and why it chose them.\n\n"
+        "or if another one is at least as good both in the memory it holds and in the sum\n"
+        "of driver calls and GPU waits. Then tune prints the variables to set, and why it\n"
+        "chose them.\n\n"
         "  --for footprint   choose the combination that holds the least memory\n"
         "  --for speed       choose the combination with the fewest driver calls and GPU\n"
         "                    waits, or with --run the fastest one\n"
@@ -342,8 +343,9 @@ const struct tool_command tool_tune = {
         "A replay counts driver calls and waits, but cannot measure how long they take;\n"
         "--run measures the time of the whole program.\n\n"
         "exit codes: 0 variables are printed; 1 the file cannot be read, has no requests\n"
-        "for the device, or is damaged (its undamaged parts are used); 1 also if each\n"
-        "combination refuses more requests than the recorded run did, or the program\n"
-        "fails; 2 wrong usage\n\n"
-        "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100",
+        "for the device, or is damaged (its undamaged parts are used); 1 also if every\n"
+        "combination refuses more requests than the recorded run did, or the PROGRAM of\n"
+        "--run fails; 2 wrong usage\n\n"
+        "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100\n"
+        "(which runs `./app --steps 100` 10 times with each of the combinations)",
 };

@@ -146,7 +146,9 @@ const char *process_answer_text(enum process_answer answer)
         [PROCESS_UNSERVED] = "is not served by rmmshim; `rmmshim doctor PID` says why",
         [PROCESS_GONE] = "does not exist",
         [PROCESS_DENIED] = denied,
-        [PROCESS_UNREADABLE] = "is served by another version of rmmshim",
+        [PROCESS_UNREADABLE] =
+            "uses another version of rmmshim, whose counters this command cannot read: "
+            "use the command of that version",
         [PROCESS_LACKING] =
             "cannot be examined: this command lacks host memory or file descriptors",
     };

@@ -296,10 +296,10 @@ static bool check_file(const struct question *of, const char *path, int scripts)
            (!*script.of_env || check_file(of, script.of_env, scripts + 1));
 }
 
-static bool refuse_library(const char *library, const char *what, const char *why,
+static bool refuse_library(const char *library, const char *what, const char *why, const char *step,
                            struct program_refusal *refusal)
 {
-    refusal->step = "set RMMSHIM_LIBRARY to the path of librmmshim.so";
+    refusal->step = step;
     snprintf(refusal->why, sizeof(refusal->why), "%s%s%s", library, what, why);
     return false;
 }
@@ -310,9 +310,15 @@ bool program_loads(const char *library, const char *path, struct program_refusal
     bool loads;
 
     if (!elf_open(library, &shim))
-        return refuse_library(library, " cannot be read: ", strerror(errno), refusal);
+        return refuse_library(library, " cannot be read: ", strerror(errno),
+                              "let this user read the file, or set RMMSHIM_LIBRARY to a copy that "
+                              "this user can read",
+                              refusal);
     loads = shim.is_elf ? check_file(&(struct question){&shim, path, refusal}, path, 0)
-                        : refuse_library(library, " is not a library", "", refusal);
+                        : refuse_library(library, " is not a library", "",
+                                         "install rmmshim again, or set RMMSHIM_LIBRARY to the "
+                                         "path of another librmmshim.so",
+                                         refusal);
     elf_close(&shim);
     return loads;
 }

@@ -39,12 +39,12 @@ class Compat(support.Test):
         for own in ("RMM_LIMIT", "RMM_LIMIT_0"):
             result = allocate({"RMM_COMPAT": "hami", own: "1GiB", ALL + "_0": "8m", "RMM_VERBOSE": "1"})
             self.assertEqual(result.outcome, (0, ""))
-            self.assertIn("%s_0=8m is ignored, because %s is set" % (ALL, own), result.said)
+            self.assertIn("RMM_COMPAT: %s_0=8m is ignored, because %s is set" % (ALL, own), result.said)
 
     def test_rmm_verbose_names_what_was_taken(self):
         result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", "RMM_VERBOSE": "1"})
-        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 means no limit" % ALL,
-                     "%s_1=1g is read as RMM_LIMIT_1" % ALL):
+        for line in ("RMM_COMPAT: %s=8m is read as RMM_LIMIT" % ALL, "RMM_COMPAT: %s_0=0 means no limit" % ALL,
+                     "RMM_COMPAT: %s_1=1g is read as RMM_LIMIT_1" % ALL):
             self.assertIn(line, result.said)
         self.assertEqual(allocate({"RMM_COMPAT": "hami", ALL: "8m"}).said, [])
 

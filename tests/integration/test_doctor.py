@@ -116,7 +116,7 @@ class Program(Doctor):
                               (support.program("door_program_shared"), r"- runtime: .* needs libcudart\.so\.\d+$"),
                               (support.program("door_program_static"), "- runtime: .* contains a CUDA runtime"),
                               (self.elf("later", interpreter="/lib64/ld-linux-x86-64.so.2", tail=b"libcuda.so.1\0"),
-                               r"- driver: .* contains the name libcuda\.so and may load it with dlopen$"),
+                               r"- driver: .* contains the name libcuda\.so, so it may load the driver with dlopen, which rmmshim serves as well$"),
                               (sys.executable, "- driver: .* uses neither libcuda nor a CUDA runtime itself; .* -> ")):
             with self.subTest(program):
                 self.expect(doctor(program), 0, "GPU memory would be served under `rmmshim run`", line,
@@ -183,16 +183,16 @@ class Program(Doctor):
                     self.expect(answer, 0, "GPU memory would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "it is not known whether GPU memory is served: RMM_ONLY=%s does not match this program \\(%s\\): "
-                                           "the library does nothing in it, unless RMM_ONLY matches one of its arguments" %
-                                (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
+                    self.expect(answer, 1, "it is not known whether GPU memory is served: RMM_ONLY=%s does not match this program \\(%s\\), "
+                                           "but may match its arguments, which doctor was not given" %
+                                (re.escape(only), names), "! only: .* -> give the program's arguments, too")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
         self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "it is not known whether GPU memory is served: RMM_ONLY=worker .*"))
 
     def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "it is not known whether GPU memory is served: RMM_ONLY=train.py does not match this program .*, unless "
-                                                              "RMM_ONLY matches one of its arguments", "! only: ")
+        self.expect(doctor(sys.executable, settings=only), 1, "it is not known whether GPU memory is served: RMM_ONLY=train.py does not match this program .*, but "
+                                                              "may match its arguments, which doctor was not given", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "GPU memory would.*")
         self.expect(doctor(sys.executable, "-u", "train.py", settings=only), 0, "GPU memory would.*")
@@ -282,7 +282,8 @@ class Process(Doctor):
                                                    "such as --pool-size")
         missing = self.path("librmmshim.so")
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
-        self.expect(doctor(sleeper), 1, "GPU memory is not served: LD_PRELOAD names %s: No such file or directory" % missing)
+        self.expect(doctor(sleeper), 1, "GPU memory is not served: LD_PRELOAD names %s: No such file or directory" % missing,
+                    "! preload: .* -> correct LD_PRELOAD")
 
     def test_replaced_library(self):
         library = shutil.copy(support.SHIM, self.path("librmmshim.so"))

@@ -386,11 +386,11 @@ class BadInput(Test):
 
     def test_pages_that_lie(self):
         real = scene(self, "use:3")
-        for change, text in (("version", "is served by another version of rmmshim"),
-                             ("directory:8", "publishes damaged counters, which are not shown"),
-                             ("directory:33554400", "publishes damaged counters, which are not shown"),
-                             ("directory:18446744073709551600", "publishes damaged counters, which are not shown"),
-                             ("empty", "publishes damaged counters, which are not shown"),
+        for change, text in (("version", "uses another version of rmmshim, whose counters this command cannot read: use the command of that version"),
+                             ("directory:8", "is served by rmmshim, but its counters are damaged and cannot be shown; start it again to have new ones"),
+                             ("directory:33554400", "is served by rmmshim, but its counters are damaged and cannot be shown; start it again to have new ones"),
+                             ("directory:18446744073709551600", "is served by rmmshim, but its counters are damaged and cannot be shown; start it again to have new ones"),
+                             ("empty", "is served by rmmshim, but its counters are damaged and cannot be shown; start it again to have new ones"),
                              ("directory:0", "is served by rmmshim, but has allocated no memory yet"),
                              ("truncated", UNSERVED),
                              ("unsealed", UNSERVED),

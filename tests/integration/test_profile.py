@@ -107,7 +107,8 @@ class Precedence(Test):
 
     def test_a_limit_of_hami_wins(self):
         path, every = self.profile("RMM_LIMIT=80%\nRMM_LIMIT_1=1GiB\nRMM_LIMIT_2=1GiB\n"), "CUDA_DEVICE_MEMORY_LIMIT"
-        told = "%d: RMM_LIMIT%s is ignored, because CUDA_DEVICE_MEMORY_LIMIT%s sets a limit"
+        told = "%d: RMM_LIMIT%s is ignored, because the environment sets CUDA_DEVICE_MEMORY_LIMIT%s, which RMM_COMPAT has rmmshim obey: " \
+               "unset that to use the profile's limit"
         for given, left_out, expected in (
                 ({every: "64m"}, [(1, "", ""), (2, "_1", ""), (3, "_2", "")], {}),
                 ({every + "_1": "0x40m"}, [(1, "", "_1"), (2, "_1", "_1")], {"RMM_LIMIT_2": "1GiB"}),

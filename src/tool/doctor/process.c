@@ -75,7 +75,7 @@ static bool is_bundled(const char *path)
 
 static void note_library(struct target_process *target, const char *path)
 {
-    static const char host_memory[] = ", which serves host memory, not GPU memory";
+    static const char host_memory[] = ", which is harmless: it serves host memory, not GPU memory";
     const char *name = basename(path), *step = NULL;
     bool is_deleted = strstr(name, "(deleted)");
     const struct {
@@ -190,8 +190,10 @@ static void explain_not_loaded(struct target_process *target)
                        "the process was started without the library: its LD_PRELOAD does not name "
                        "librmmshim.so");
     else if (access(ours, R_OK) != 0 && *ours == '/')
-        doctor_problem(doctor, "preload", start_step, "LD_PRELOAD names %s: %s", ours,
-                       strerror(errno));
+        doctor_problem(doctor, "preload",
+                       "correct LD_PRELOAD (`rmmshim path` prints the library's path), or start "
+                       "the program with `rmmshim run`",
+                       "LD_PRELOAD names %s: %s", ours, strerror(errno));
     else
         doctor_problem(doctor, "preload",
                        "run the program with LD_DEBUG=libs to see what the dynamic linker does",
@@ -305,7 +307,7 @@ static void explain_not_served(struct target_process *target)
     bool asks = false;
 
     if (!target->environment) {
-        doctor_problem(doctor, "settings", NULL,
+        doctor_problem(doctor, "settings", "run this command as root",
                        "the environment of the process cannot be read, so its RMM_ variables are "
                        "not known");
         return;
@@ -485,10 +487,7 @@ void doctor_process(struct doctor *doctor, int number)
     else if (answer == PROCESS_DENIED)
         explain_denied(doctor, number);
     else
-        doctor_problem(doctor, "process",
-                       answer == PROCESS_UNREADABLE
-                           ? "use the rmmshim command of the version that serves the process"
-                           : NULL,
-                       "process %d %s", number, process_answer_text(answer));
+        doctor_problem(doctor, "process", NULL, "process %d %s", number,
+                       process_answer_text(answer));
     process_close(&target.process);
 }

@@ -68,7 +68,9 @@ static void add_way(struct doctor *doctor, const char *path)
         doctor_note(doctor, "runtime", NULL, "%s contains a CUDA runtime (libcudart_static)", path);
     else if (!needs_driver && !needs_runtime && names_driver)
         doctor_note(doctor, "driver", NULL,
-                    "%s contains the name libcuda.so and may load it with dlopen", path);
+                    "%s contains the name libcuda.so, so it may load the driver with dlopen, "
+                    "which rmmshim serves as well",
+                    path);
     else if (!needs_driver && !needs_runtime)
         doctor_note(doctor, "driver",
                     "run `rmmshim doctor PID` while the program runs, to see what it has loaded",

@@ -32,7 +32,9 @@ static int show_page(const char *page)
     snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/man%c/%s.gz", section, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
-        tool_say("the manual page %s is not installed beside this command", page);
+        tool_say("the manual page %s is not installed beside this command: install rmmshim again, "
+                 "or read it in the folder src/tool/man of rmmshim's source",
+                 page);
         return TOOL_FINDING;
     }
     (void)execlp("man", "man", path, (char *)NULL);

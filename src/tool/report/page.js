@@ -176,7 +176,7 @@ function warningsOf(run) {
   const texts = [];
   if (run.damage) texts.push(run.damage + "; the undamaged parts are shown");
   if (run.lost_events)
-    texts.push("the recording lacks " + countText(run.lost_events) + " events, so figures may be too low");
+    texts.push("the recording lacks " + countText(run.lost_events) + " events, so figures may be too low; a larger --record-size may keep all");
   return texts.map((text) => make("p", { class: "warn" }, nameOf(run) + ": " + text));
 }
 

@@ -183,7 +183,9 @@ static void put_incidents(FILE *to, const struct run *run)
         put_line(to, "  waited for the GPU: %" PRIu64 " time%s, %s in all", run->waits.count,
                  plural(run->waits.count), duration_text(run->waits.duration_ns, text));
     if (run->lost_events)
-        put_line(to, "  the recording lacks %" PRIu64 " event%s, so figures may be too low",
+        put_line(to,
+                 "  the recording lacks %" PRIu64
+                 " event%s, so figures may be too low; a larger --record-size may keep all",
                  run->lost_events, plural(run->lost_events));
 }
 

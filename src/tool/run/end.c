@@ -73,8 +73,9 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
             tool_say(
-                "RMM_STATISTICS: the report of process %d is in %s; for the process itself, this "
-                "path meant another file (it ran in a container, or the file was replaced)",
+                "RMM_STATISTICS: the report of process %d is in %s as this command sees it; the "
+                "file "
+                "that the process had opened there, in a container or replaced since, lacks it",
                 (int)head->process, output->path);
         return true;
     }
@@ -290,12 +291,13 @@ static void put_summary_device(struct rs_node *devices, const struct summary_dev
     rs_node_bytes(device, "unfreed_bytes", from->unfreed_bytes);
     rs_node_count(device, "unfreed_blocks", from->unfreed_blocks);
     if (is_said)
-        device->line = "rmmshim: [{script}][{script!}{program}] (pid {pid}), GPU {device}: [used "
-                       "up to {used_peak_bytes}]"
-                       "[{used_peak_bytes!}used nothing], held up to {held_peak_bytes}"
-                       "[ of its {limit_bytes} limit][, spilled up to {spilled_peak_bytes}]; "
-                       "[{refused} out-of-memory error{refused||s}]"
-                       "[{refused!}no out-of-memory errors]\n";
+        device->line =
+            "rmmshim: [{script}][{script!}{program}] (pid {pid}), GPU {device}: [used "
+            "up to {used_peak_bytes}]"
+            "[{used_peak_bytes!}used nothing], held up to {held_peak_bytes}"
+            "[ of its {limit_bytes} limit][, spilled up to {spilled_peak_bytes} to the fallback]; "
+            "[{refused} out-of-memory error{refused||s}]"
+            "[{refused!}no out-of-memory errors]\n";
 }
 
 /* Returns the largest peak of used memory that the process had on any device. */
@@ -354,7 +356,7 @@ static const struct {
     [UNSERVED_NO_PRELOAD] = {"it runs without librmmshim.so",
                              NOT_SERVED " -> pass LD_PRELOAD and the RMM_ variables on to it\n"},
     [UNSERVED_NO_CALL] = {"none of its allocations reached rmmshim",
-                          NOT_SERVED " -> run `rmmshim doctor {pid}` while it runs\n"},
+                          NOT_SERVED " -> when it runs again, `rmmshim doctor PID` says why\n"},
     [UNSERVED_BEHIND] = {"its LD_PRELOAD lists the driver (libcuda) before rmmshim",
                          NOT_SERVED " -> name librmmshim.so first in LD_PRELOAD\n"},
     [UNSERVED_NOT_HELD] = {"rmmshim served it, but its counters did not reach this command",
@@ -406,6 +408,10 @@ static const char *why_none(struct rs_document *document, const struct run_optio
     return "rmmshim: {program} did not use CUDA, so rmmshim had nothing to do\n";
 }
 
+/* Why counters may not reach this command. */
+static const char missed_why[] =
+    "usual causes: another network namespace, another version of rmmshim, or a low `ulimit -n`";
+
 /* Returns the line that says why processes are missing from the summary, or why it has none at all;
  * NULL if each process that used CUDA has a line. */
 static const char *why_incomplete(struct rs_document *document, const struct run_options *options,
@@ -414,8 +420,8 @@ static const char *why_incomplete(struct rs_document *document, const struct run
     if (summary->missed)
         return rs_document_format(document,
                                   "rmmshim: NOT counted: %zu process%s that rmmshim served, but "
-                                  "whose counters did not reach this command\n",
-                                  summary->missed, summary->missed == 1 ? "" : "es");
+                                  "whose counters did not reach this command (%s)\n",
+                                  summary->missed, summary->missed == 1 ? "" : "es", missed_why);
     if (summary->is_short)
         return "rmmshim: NOT counted: some processes, because `rmmshim run` ran out of host "
                "memory or file descriptors\n";
@@ -496,7 +502,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
         snprintf(why, room, "it was ended by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
     else if (process->has_begun_report)
-        snprintf(why, room, "it ended while writing the report");
+        snprintf(why, room, "it ended before the report was complete");
     else
         snprintf(why, room, "it ended by %s, without running its exit handlers",
                  is_program ? "_exit or exec" : "a signal, _exit or exec");
@@ -507,7 +513,7 @@ static void put_why(const struct summary_process *process, const struct parent_r
 static void say_no_leak_report(const struct summary_process *process,
                                const struct parent_result *result)
 {
-    char name[NAME_BYTES], why[96], left[96] = "freed all its blocks, but";
+    char name[NAME_BYTES], why[96], left[96] = "freed all its blocks";
     uint64_t bytes = 0, blocks = 0;
 
     for (size_t i = 0; i < process->device_count; i++) {
@@ -515,11 +521,11 @@ static void say_no_leak_report(const struct summary_process *process,
         blocks += process->devices[i].unfreed_blocks;
     }
     if (blocks)
-        snprintf(left, sizeof(left), "did not free %s in %llu block%s, and", tool_bytes(bytes),
+        snprintf(left, sizeof(left), "did not free %s in %llu block%s", tool_bytes(bytes),
                  (unsigned long long)blocks, blocks == 1 ? "" : "s");
     put_why(process, result, why, sizeof(why));
-    tool_say("%s (pid %d) %s wrote no leak report, because %s", shown_name(process, name),
-             process->number, left, why);
+    tool_say("%s (pid %d) wrote no leak report, because %s; by its counters, it %s",
+             shown_name(process, name), process->number, why, left);
 }
 
 static void say_missing_leak_reports(const struct run_outcome *outcome)
@@ -550,6 +556,14 @@ static void say_advice(const struct summary *summary)
 
 /* ---- checks ---- */
 
+/* Returns the options that ask for checks. */
+static const char *checks_of(const struct run_options *options)
+{
+    return !options->has_fail_over  ? "--fail-on-leak"
+           : options->fails_on_leak ? "--fail-over and --fail-on-leak"
+                                    : "--fail-over";
+}
+
 /* Checks --fail-over for a process on a device.  True if the process used more, or if that is not
  * known. */
 static bool used_more(const struct run_options *options, const struct summary_process *process,
@@ -562,10 +576,10 @@ static bool used_more(const struct run_options *options, const struct summary_pr
     if (!options->has_fail_over || (is_known && device->used_peak_bytes <= most))
         return false;
     if (is_said && !is_known)
-        tool_say(
-            "--fail-over %s fails: the memory size of GPU %d is not known; give --fail-over a size "
-            "in bytes, as in 8GiB",
-            options->over_text, device->device);
+        tool_say("--fail-over %s cannot be checked, which counts as failed: the memory size of GPU "
+                 "%d is "
+                 "not known; give --fail-over a size in bytes, as in 8GiB",
+                 options->over_text, device->device);
     else if (is_said)
         tool_say("--fail-over %s: %s (pid %d) used up to %s of GPU %d", options->over_text,
                  shown_name(process, name), process->number, tool_bytes(device->used_peak_bytes),
@@ -592,25 +606,24 @@ static bool leaked(const struct run_options *options, const struct summary_proce
  * none used CUDA through the library. */
 static bool has_not_seen_all(const struct run_options *options, const struct summary *summary)
 {
-    const char *failed = !options->has_fail_over  ? "--fail-on-leak fails"
-                         : options->fails_on_leak ? "--fail-over and --fail-on-leak fail"
-                                                  : "--fail-over fails";
+    char why[256];
 
     if (summary->missed)
-        tool_say("%s: the counters of %zu %s that rmmshim served did not reach this command",
-                 failed, summary->missed, summary->missed == 1 ? "process" : "processes");
+        snprintf(why, sizeof(why),
+                 "the counters of %zu %s that rmmshim served did not reach this command (%s)",
+                 summary->missed, summary->missed == 1 ? "process" : "processes", missed_why);
     else if (summary->unserved_count)
-        tool_say("%s: rmmshim did not serve or did not count %zu %s that used CUDA", failed,
+        snprintf(why, sizeof(why), "rmmshim did not serve or did not count %zu %s that used CUDA",
                  summary->unserved_count, summary->unserved_count == 1 ? "process" : "processes");
     else if (summary->is_short)
-        tool_say(
-            "%s: some processes were not counted, because `rmmshim run` ran out of host memory "
-            "or file descriptors",
-            failed);
+        snprintf(why, sizeof(why),
+                 "some processes were not counted, because `rmmshim run` ran out of host memory "
+                 "or file descriptors");
     else if (!summary->count)
-        tool_say("%s: no process used CUDA through rmmshim", failed);
+        snprintf(why, sizeof(why), "no process used CUDA through rmmshim");
     else
         return false;
+    tool_say("%s cannot be checked, which counts as failed: %s", checks_of(options), why);
     return true;
 }
 
@@ -627,7 +640,8 @@ static bool checks_failed(const struct run_options *options, const struct summar
             found += leaked(options, process, &process->devices[j], found < SAID_MAX);
         }
     if (found > SAID_MAX)
-        tool_say("and %zu more failed check%s", found - SAID_MAX, found - SAID_MAX == 1 ? "" : "s");
+        tool_say("%s: %zu more failure%s, not listed", checks_of(options), found - SAID_MAX,
+                 found - SAID_MAX == 1 ? "" : "s");
     return has_not_seen_all(options, summary) || found;
 }
 

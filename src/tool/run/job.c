@@ -55,7 +55,8 @@ static const char *why_no_job(int error)
     return error == E2BIG ? "more than 4 `rmmshim run --limit-job` are nested in each other"
            : error == EPROTO
                ? "that command has another version; use one version of rmmshim for both"
-           : error == ENOTSUP ? "this kernel has no robust mutexes"
+           : error == ENOTSUP
+               ? "this kernel has no robust mutexes; use --limit, a limit for each process"
            : error == ETIMEDOUT
                ? "that command does not answer, so it is stopped or has ended; start the job again"
                : strerror(error);

@@ -401,8 +401,10 @@ static int give_up(const struct search *search)
 static int say_found(const struct search *search, struct run_outcome *first)
 {
     if (!search->succeeds_bytes) {
-        tool_say("--find-min: the program fails with every limit that was tried, even with %s",
-                 tool_bytes(search->fails_bytes));
+        tool_say(
+            "--find-min: the program succeeds without a limit, but fails with every limit that "
+            "was tried, up to %s; try a larger one with --limit",
+            tool_bytes(search->fails_bytes));
         return TOOL_FINDING;
     }
     tool_say("the smallest limit with which the program succeeded is %s (%s%u runs)",
@@ -421,7 +423,7 @@ static int search_from(struct search *search, struct run_outcome *first)
 
     if (!held_bytes) {
         tool_say("--find-min: no process had GPU memory served by rmmshim, so there is no limit to "
-                 "find");
+                 "find; `rmmshim doctor PROGRAM` may say why");
         return TOOL_FINDING;
     }
     if (!search->options->is_quiet)
