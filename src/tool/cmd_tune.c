@@ -344,8 +344,8 @@ const struct tool_command tool_tune = {
         "--run measures the time of the whole program.\n\n"
         "exit codes: 0 variables are printed; 1 the file cannot be read, has no requests\n"
         "for the device, or is damaged (its undamaged parts are used); 1 also if every\n"
-        "combination refuses more requests than the recorded run did, or the PROGRAM of\n"
-        "--run fails; 2 wrong usage\n\n"
+        "combination refuses more requests than the recorded run did, or the program\n"
+        "of --run fails; 2 wrong usage\n\n"
         "example: rmmshim tune app.rec --for limit=8GiB --run 10 ./app --steps 100\n"
         "(which runs `./app --steps 100` 10 times with each of the combinations)",
 };
