@@ -380,7 +380,7 @@ class Process(Doctor):
         if subprocess.run([TOOL, "--version"], user=65534, stdout=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("the command is not for others")
         self.expect(doctor(steered.pid, user=65534, group=65534, extra_groups=[]), 1,
-                    "GPU memory is not served: process %d belongs to another user" % steered.pid,
+                    "it is not known whether GPU memory is served: process %d belongs to another user" % steered.pid,
                     "! process: .* -> run this command as that user, or as root")
 
 

@@ -405,6 +405,8 @@ class BadInput(Test):
                 if "version" in text or "sense" in text:
                     for arguments in (["ls"], ["ls", "--json"], ["stats", "all"]):
                         self.assertIn("rmmshim: left out: ", tool(*arguments).stderr)
+                if "version" in text:
+                    self.assertRegex(tool("doctor", process.pid).stdout, "^it is not known whether GPU memory is served: process")
                 process.end()
         process = page(self, real.pid, "same")
         self.assertEqual(self.rows(process)[0]["expression"], self.rows(real)[0]["expression"])

@@ -482,6 +482,8 @@ void doctor_process(struct doctor *doctor, int number)
     enum process_answer answer = process_open(number, &target.process);
 
     doctor->good = "GPU memory is served";
+    doctor->is_unseen =
+        answer == PROCESS_DENIED || answer == PROCESS_UNREADABLE || answer == PROCESS_LACKING;
     if (answer == PROCESS_SERVED || answer == PROCESS_UNSERVED)
         examine_process(&target, answer == PROCESS_SERVED);
     else if (answer == PROCESS_DENIED)
