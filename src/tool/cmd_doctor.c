@@ -136,8 +136,8 @@ void doctor_namesake(struct doctor *doctor, bool is_problem, const char *path,
 {
     doctor_add(
         doctor, is_problem, "names",
-        "start the program with `rmmshim run`, which puts that file first, or do so yourself: "
-        "LD_PRELOAD=THAT-FILE:librmmshim.so",
+        "load that file first: LD_PRELOAD=THAT-FILE:librmmshim.so (`rmmshim run` does so if the "
+        "program is linked with it)",
         "%s defines %u global variable%s with the names of driver functions (%s): %sthe program "
         "finds functions of librmmshim.so in place of the variables, and crashes",
         path, found->count, found->count == 1 ? "" : "s", found->names, when);

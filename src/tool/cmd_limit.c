@@ -272,9 +272,9 @@ static int say_answer(const struct process *process, enum steer_answer answer,
         [STEER_BUSY] = "is busy with another command: try again",
         [STEER_GONE] = "has ended",
         [STEER_REFUSED] =
-            ("accepts no commands: run this command as the user of the process; if you did, the "
-             "process has closed the file descriptor for commands, and none reach it until it is "
-             "started again"),
+            ("accepts no commands: it belongs to another user (run this command as that user), "
+             "or it has closed the file descriptor through which commands reach it (start it "
+             "again)"),
     };
     int number = process->number, device = (int)command->device;
 

@@ -151,8 +151,8 @@ const struct tool_command tool_stats = {
     .help =
         "Prints the counters that RMM_STATISTICS reports at exit, as they are now; a few that can\n"
         "only be counted within the process are left out.\n\n"
-        "--json         print JSON: an object as RMM_STATISTICS=json does, for `all` an array of "
-        "them\n"
+        "--json         print JSON, as RMM_STATISTICS=json writes it; for `all` an array of such "
+        "objects\n"
         "--prom         print metrics for Prometheus's textfile collector: what each process\n"
         "               uses, holds and may hold\n"
         "--all-metrics  with --prom: add the counters of each memory resource\n\n"

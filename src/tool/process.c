@@ -147,8 +147,8 @@ const char *process_answer_text(enum process_answer answer)
         [PROCESS_GONE] = "does not exist",
         [PROCESS_DENIED] = denied,
         [PROCESS_UNREADABLE] =
-            "uses another version of rmmshim, whose counters this command cannot read: "
-            "use the command of that version",
+            ("uses another version of rmmshim, whose counters this command cannot read: "
+             "use the command of that version"),
         [PROCESS_LACKING] =
             "cannot be examined: this command lacks host memory or file descriptors",
     };

@@ -434,7 +434,7 @@ int library_check_program(const char *library, const char *program)
     }
     if (program_loads(library, path, &refusal))
         return program_needs_asan(path) && !let_asan_start() ? TOOL_RUN_FAILED : 0;
-    tool_say("%s", refusal.why);
+    tool_say("%s -> %s", refusal.why, refusal.step);
     return TOOL_RUN_FAILED;
 }
 

@@ -87,7 +87,7 @@ class Variables(LoadOrder):
         for what in (support.program("wrangler"), library("wrangler")):
             result = self.tool("doctor", what)
             self.assertRegex(result.stdout, r"(?m)^  - names: .*libwrangler\.so defines 5 global variables with the names of driver functions "
-                                            r"\(.*\bcuMemAlloc_v2\b.*\): .*crashes -> start the program with `rmmshim run`, ")
+                                            r"\(.*\bcuMemAlloc_v2\b.*\): .*crashes -> load that file first: LD_PRELOAD=THAT-FILE:librmmshim.so ")
         by_hand = self.tool("doctor", support.program("wrangler"), preload=[library("wrangler"), support.SHIM])
         self.assertNotIn("names:", by_hand.stdout)
 

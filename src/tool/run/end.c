@@ -72,11 +72,10 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
 
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
-            tool_say(
-                "RMM_STATISTICS: the report of process %d is in %s as this command sees it; the "
-                "file "
-                "that the process had opened there, in a container or replaced since, lacks it",
-                (int)head->process, output->path);
+            tool_say("RMM_STATISTICS: the report of process %d is in %s as this command sees it; "
+                     "the file that the process had opened by this name (in a container, or "
+                     "replaced since) does not have it",
+                     (int)head->process, output->path);
         return true;
     }
     if (result == 0)
