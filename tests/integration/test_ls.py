@@ -348,7 +348,7 @@ class Stats(Test):
             with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
                 result = subprocess.run([served.TOOL, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, check=False)
                 self.assertEqual(result.returncode, 1, result)
-                self.assertRegex(result.stderr, rb"^rmmshim(\[\d+\])?: standard output: (No space left on device|write error)\n$")
+                self.assertRegex(result.stderr, rb"(?m)^rmmshim(\[\d+\])?: standard output: (No space left on device|write error)$")
 
 
 class BadInput(Test):
