@@ -525,7 +525,7 @@ void job_end(void)
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
-    taken->unserved = unserved_take(&taken->unserved_count, &taken->is_short);
+    taken->unserved = unserved_take(is_page_held, &taken->unserved_count, &taken->is_short);
     taken->missed += unheld ? atomic_load(unheld) : 0;
     taken->is_short |= listener.fd < 0;
     summary = (struct summary){.count = 0};

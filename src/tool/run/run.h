@@ -113,9 +113,10 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode));
 void unserved_forget(int number);
 
 /* Returns the processes that were seen, and forgets them; NULL without memory. A process with the
- * library that was seen only once is left out. Sets *is_short if some may be missing for lack of
- * memory or descriptors. The caller frees the list. */
-struct unserved *unserved_take(size_t *count, bool *is_short);
+ * library that was seen only once is left out. Looks again if the latest look lacked memory or
+ * descriptors, and sets *is_short if there are none still. The caller frees the list. */
+struct unserved *unserved_take(bool (*is_held)(int number, uint64_t page_inode), size_t *count,
+                               bool *is_short);
 
 /* ---- what the processes did, gathered from their pages when they are gone ---- */
 

@@ -35,7 +35,8 @@ struct row {
 
 static struct unserved seen[LIST_MAX];
 static size_t seen_count;
-static bool is_blind; /* the latest look could not list the processes */
+static uint64_t due_ns; /* the time of the next look */
+static bool is_blind;   /* the latest look could not list the processes */
 
 /* ---- all processes ---- */
 
@@ -237,14 +238,14 @@ static void note_unserved(const struct row *row, enum unserved_reason reason)
 
 uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
 {
-    static uint64_t due, pause = FIRST_NS;
+    static uint64_t pause = FIRST_NS;
     uint64_t now = rs_clock_ns(), took;
     enum unserved_reason reason;
     struct row *rows;
     size_t count;
 
-    if (now < due)
-        return due - now;
+    if (now < due_ns)
+        return due_ns - now;
     rows = read_rows(&count);
     is_blind = !rows;
     for (size_t i = 0; rows && i < count; i++)
@@ -253,9 +254,9 @@ uint64_t unserved_look(bool (*is_held)(int number, uint64_t page_inode))
             note_unserved(&rows[i], reason);
     free(rows);
     took = rs_clock_ns() - now;
-    due = now + rs_max(pause, took * COST_DIVISOR);
+    due_ns = now + rs_max(pause, took * COST_DIVISOR);
     pause = rs_min(2 * pause, (uint64_t)LONGEST_NS);
-    return due - now;
+    return due_ns - now;
 }
 
 void unserved_forget(int number)
@@ -267,10 +268,16 @@ void unserved_forget(int number)
         }
 }
 
-struct unserved *unserved_take(size_t *count, bool *is_short)
+struct unserved *unserved_take(bool (*is_held)(int number, uint64_t page_inode), size_t *count,
+                               bool *is_short)
 {
-    struct unserved *sure = calloc(seen_count + 1, sizeof(*sure));
+    struct unserved *sure;
 
+    if (is_blind) {
+        due_ns = 0;
+        (void)unserved_look(is_held);
+    }
+    sure = calloc(seen_count + 1, sizeof(*sure));
     *count = 0;
     for (size_t i = 0; sure && i < seen_count; i++)
         if (seen[i].reason < UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
