@@ -157,6 +157,11 @@ def marks():
         free(allocate(1000))
         with rmmshim.phase("two"):
             pass
+    for _ in range(70): # more than are kept open
+        rmmshim.push_phase("deep")
+    assert rmmshim.phases()["deep"]["entries"] == 70
+    for _ in range(70):
+        rmmshim.pop_phase()
 
 
 def forked(where):

@@ -106,6 +106,7 @@ class ComputeSanitizer(support.Test):
 
     def test_what_it_cannot_see_is_said_once(self):
         for settings in (POOL, {"RMM_ARENA_SIZE": "256MiB"}, {"RMM_RESOURCE": "statistics(virtual)"},
+                         {"RMM_RESOURCE": "fixed_size(cuda, block_size=1MiB)"},
                          {"RMM_POOL_SIZE_3": "1GiB"}):
             for variable in ("NV_SANITIZER_INJECTION_PORT_BASE", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN"):
                 said = self.said(settings, variable)

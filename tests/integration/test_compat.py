@@ -42,14 +42,18 @@ class Compat(support.Test):
             self.assertIn("RMM_COMPAT: %s_0=8m is ignored, because %s is set" % (ALL, own), result.said)
 
     def test_rmm_verbose_names_what_was_taken(self):
-        result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", "RMM_VERBOSE": "1"})
-        for line in ("RMM_COMPAT: %s=8m is read as RMM_LIMIT" % ALL, "RMM_COMPAT: %s_0=0 means no limit" % ALL,
-                     "RMM_COMPAT: %s_1=1g is read as RMM_LIMIT_1" % ALL):
+        result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", ALL + "_10": "1g",
+                           ALL + "_101": "1g", "RMM_VERBOSE": "1"})
+        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 means no limit" % ALL,
+                     "%s_1=1g is read as RMM_LIMIT_1" % ALL, "%s_10=1g is read as RMM_LIMIT_10" % ALL):
             self.assertIn(line, result.said)
+        self.assertEqual(len([line for line in result.said if " is read as " in line]), 3, result.said)
+        result = allocate({"RMM_COMPAT": "hami", ALL: "0", "RMM_POOL_SIZE": "64MiB", "RMM_VERBOSE": "1"})
+        self.assertIn("RMM_COMPAT: %s=0 means no limit" % ALL, result.said)
         self.assertEqual(allocate({"RMM_COMPAT": "hami", ALL: "8m"}).said, [])
 
     def test_a_malformed_value_is_a_bad_setting(self):
-        for text, place in (("8GiB", "8G^iB"), ("x", "^x"), ("-1", "^-1"), ("1.5g", "1^.5g"), ("8 g", "8^ g"),
+        for text, place in (("8GiB", "8G^iB"), ("8x", "8^x"), ("x", "^x"), ("-1", "^-1"), ("1.5g", "1^.5g"), ("8 g", "8^ g"),
                             ("99999999999g", "^99999999999g"), ("999999999999999999999", "^9")):
             result = allocate({"RMM_COMPAT": "hami", ALL + "_0": text})
             self.assertEqual((result.status, len(result.said)), (78, 1), result)
@@ -68,7 +72,8 @@ class Compat(support.Test):
 class Expanded(support.Test):
     def test_a_size_may_be_another_variable_s(self):
         for text, value in (("%q{MINE}", "8MiB"), ("%q{MINE}MiB", "8"), ("%q{MINE}", "0.1%")):
-            self.assertEqual(allocate({"RMM_LIMIT": text, "MINE": value}).outcome, (0, REFUSED), (text, value))
+            result = allocate({"MINE_TOO": "1GiB", "RMM_LIMIT": text, "MINE": value})
+            self.assertEqual(result.outcome, (0, REFUSED), (text, value))
 
     def test_what_is_wrong_with_it_is_one_line(self):
         for text, value, line in (("%q{NOBODYS}", "", "RMM_LIMIT=^%q{NOBODYS}: %q{...} names an environment variable that is not set"),

@@ -358,6 +358,19 @@ class Leaks(Programs):
             self.assert_same([support.program(name), "right"], dict(POOL, RMM_TRACKING="json:" + os.devnull))
         self.assert_same(["true"], dict(POOL, RMM_TRACKING="1"))
 
+    def test_blocks_of_a_pushed_resource_without_tracking_are_counted(self):
+        for count, said in ((1, "1 block from resources without tracking was not freed"),
+                            (2, "2 blocks from resources without tracking were not freed")):
+            result = run([support.program("memory_steps"), "push", "statistics(cuda)"] + count * ["device", "1"],
+                         dict(POOL, RMM_TRACKING="1"))
+            self.assertRegex(result.stderr, r"memory_steps: no leaks among tracked allocations; %s\n$" % said)
+        result = run([support.program("memory_steps"), "push", "statistics(cuda)"], dict(POOL, RMM_TRACKING="1"))
+        self.assertRegex(result.stderr, r"memory_steps: leaks were not looked for, because rmmshim served no allocation\n$")
+
+    def test_memory_that_was_not_checked_is_said(self):
+        result = run([support.program("memory_steps"), "device", "1", "free", "managed", "2"], dict(POOL, RMM_TRACKING="1"))
+        self.assertRegex(result.stderr, r"no leaks: 1 block was freed; 2\.00 MiB allocated without rmmshim was not checked\n$")
+
     def test_without_stacks_only_amounts(self):
         result = self.scene("debug_blocks_shared", "leaks", {"RMM_RESOURCE": "tracking(pool(cuda))"})
         self.assertIn("684 KiB in 4 blocks from 1 call site\n", result.stderr)

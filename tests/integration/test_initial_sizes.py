@@ -65,6 +65,12 @@ class InitialSizes(support.Test):
             self.prints(settings, "device 1 create device 1 used destroy", "used 2")
             self.prints(settings, "create device 1 retain device 1 used", "used 2")
 
+    def test_an_async_pool_without_room_begins_empty(self):
+        result = run([support.program("memory_steps"), "device", "60"], {"RMM_RESOURCE": "async(initial_size=80MiB)"},
+                     more=SMALL)
+        self.assertEqual((result.outcome, len(result.said)), ((0, ""), 1), result)
+        self.assertIn("the initial size of 80MiB could not be reserved (CUDA_ERROR_OUT_OF_MEMORY)", result.said[0])
+
     def test_other_memory(self):
         for settings, kind in (({"RMM_PINNED_POOL_SIZE": "16MiB"}, "pinned"),
                                ({"RMM_MANAGED_POOL_SIZE": "16MiB"}, "managed"),

@@ -77,7 +77,8 @@ class Phases(support.Test):
         self.quiet("marks", dict(POOLS, RMM_LOG=log))
         with open(log + ".marks", encoding="utf-8") as file:
             marks = [row.split(",")[2:] for row in file.read().splitlines()[1:]]
-        self.assertEqual(marks, [["2", "begin one"], ["4", "begin two"], ["4", "end two"], ["4", "end one"]])
+        self.assertEqual(marks, [["2", "begin one"], ["4", "begin two"], ["4", "end two"], ["4", "end one"]] +
+                         64 * [["4", "begin deep"]] + 64 * [["4", "end deep"]])
 
     def test_forked(self):
         path = self.path("report.json")

@@ -135,6 +135,30 @@ TEST(says_which_placeholder_is_wrong)
     assert_false(rs_path_expand(long_name, path, sizeof(path), &at, &reason));
 }
 
+TEST(a_device_s_number_stands_before_the_ending)
+{
+    static const char *const cases[][2] = {{"a.csv", "a.dev1.csv"}, {"a", "a.dev1"},
+                                           {"b.d/a", "b.d/a.dev1"}, {".a", ".a.dev1"},
+                                           {"b/.a", "b/.a.dev1"},   {".a.csv", ".a.dev1.csv"}};
+    char path[64];
+    const char *at, *reason;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        assert_true(rs_path_expand_for_device(cases[i][0], 1, path, sizeof(path), &at, &reason));
+        assert_string_equal(path, cases[i][1]);
+    }
+}
+
+TEST(only_variables_are_expanded)
+{
+    static const char text[] = "%p 5%q";
+    char path[64];
+    const char *at, *reason;
+
+    assert_true(rs_path_expand_variables(text, text + 5, path, sizeof(path), &at, &reason));
+    assert_string_equal(path, "%p 5%");
+}
+
 TEST(what_does_not_fit_is_refused_not_cut)
 {
     char path[8];

@@ -765,6 +765,28 @@ TEST(a_process_has_one_recording)
     tool_recording_close(recording);
 }
 
+TEST(another_file_of_that_name_is_replaced)
+{
+    for (off_t bytes = 5; bytes <= RS_RECORDING_HEADER_BYTES;
+         bytes += RS_RECORDING_HEADER_BYTES - 5) {
+        FILE *file = fopen("notes", "w");
+        assert_true(file && fputs("short", file) >= 0 && fclose(file) == 0);
+        assert_int_equal(truncate("notes", bytes), 0);
+        assert_int_equal(in_child(write_and_end, "notes"), 0);
+        tool_recording_close(opened("notes"));
+    }
+}
+
+static void begin_in_vain(const char *path)
+{
+    must(!rs_recorder_begin(path, MIB));
+}
+
+TEST(a_file_without_places_is_refused)
+{
+    assert_int_equal(in_child(begin_in_vain, "/dev/zero"), 0);
+}
+
 /* ---- damage ---- */
 
 /* Changes a byte of the file; the second time it is as it was. */

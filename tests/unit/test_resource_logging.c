@@ -508,3 +508,20 @@ TEST(marks_tell_where_in_the_log_they_stand)
     assert_int_equal(strlen(rest_after_time(row)), strlen("2,") + 200 + 1);
     rs_mr_destroy(log.mr, false);
 }
+
+TEST(a_log_without_marks_is_told_and_others_have_them)
+{
+    struct log log = open_log("first.csv", "auto_flush=0", 0);
+    struct log second = open_log("second.csv", "auto_flush=0", 0);
+    char path[450];
+
+    snprintf(path, sizeof(path), "%s.marks", second.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(rs_logging_mark("one"), -EISDIR);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rs_logging_mark("two"), 0);
+    snprintf(path, sizeof(path), "%s.marks", log.path);
+    assert_non_null(strstr(text_of(path), ",0,one\n"));
+    rs_mr_destroy(second.mr, false);
+    rs_mr_destroy(log.mr, false);
+}
