@@ -133,6 +133,13 @@ class Text(OutOfMemory):
                              RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
         self.assertIn("nothing used, 30.0 MiB freed that the GPU may still use", result.said[0])
 
+    def test_free_memory_in_pieces(self):
+        result = self.python("begin(0)\nblocks = [ask_for(20) for _ in range(3)]\ncuda.cuMemFree_v2(blocks[0])\n"
+                             "cuda.cuMemFree_v2(blocks[2])\ncuda.cuCtxSynchronize()\nask_for(35)\n",
+                             RMM_POOL_SIZE="60MiB", RMM_POOL_MAX_SIZE="60MiB")
+        self.assertIn("40.0 MiB cached, largest free piece 20.0 MiB", result.said[0])
+        self.assertIn("or use --resource virtual, which can serve a large request from several free pieces", result.said[0])
+
     def test_python_s_line(self):
         result = self.python("begin(0)\ndef train():\n    return ask_for(200)\ntrain()\n")
         self.assertRegex(result.stderr, r"  asked at\n    <string>:\d+ in ask_for\n    <string>:\d+ in train\n")
