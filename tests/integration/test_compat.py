@@ -46,6 +46,7 @@ class Compat(support.Test):
                            ALL + "_101": "1g", "RMM_VERBOSE": "1"})
         for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 means no limit" % ALL,
                      "%s_1=1g is read as RMM_LIMIT_1" % ALL, "%s_10=1g is read as RMM_LIMIT_10" % ALL):
+            line = "RMM_COMPAT: " + line
             self.assertIn(line, result.said)
         self.assertEqual(len([line for line in result.said if " is read as " in line]), 3, result.said)
         result = allocate({"RMM_COMPAT": "hami", ALL: "0", "RMM_POOL_SIZE": "64MiB", "RMM_VERBOSE": "1"})
