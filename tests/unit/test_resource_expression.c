@@ -207,8 +207,8 @@ TEST(each_mistake_is_one_line_with_its_place)
          "RMM_RESOURCE=pool(cuda, initial_size=1GiB,^: the text ends where option=value or ')' is "
          "expected"},
         {"pool(cuda, 'x)",
-         "RMM_RESOURCE=pool(cuda, ^'x): 'pool' has its upstream already; options need names, as in "
-         "initial_size=1GiB"},
+         "RMM_RESOURCE=pool(cuda, ^'x): 'pool' already has a memory resource inside its "
+         "parentheses; options need names, as in initial_size=1GiB"},
         {"async(pool=1)", "RMM_RESOURCE=async(^pool=1): 'async' has no option of this name; "
                           "`rmmshim resources async` lists them"},
         {"(cuda)", "RMM_RESOURCE=^(cuda): a memory resource is expected here, as in pool(cuda)"},
