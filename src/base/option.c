@@ -506,7 +506,7 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
     if (row->all)
         return "SIZE|none|all";
     if (row->type != RS_OPTION_WORD)
-        return row->none ? "SIZE|none" : row->only_no ? "0" : texts[row->type];
+        return row->none && !row->is_required ? "SIZE|none" : row->only_no ? "0" : texts[row->type];
     buffer[0] = '\0';
     for (size_t i = 0; row->words[i] && length < buffer_bytes; i++) {
         bool is_synonym = i > 1 && i + 1 < RS_ARRAY_LENGTH(boolean_words) &&

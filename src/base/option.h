@@ -48,6 +48,7 @@ struct rs_option {
     size_t multiple_of; /* sizes in bytes are rounded down to a multiple of this, and a size of 1 to
                            multiple_of - 1 bytes is refused; 0: no such rule */
     bool none;          /* SIZE: the word "none" is allowed */
+    bool is_required;   /* SIZE: a size must be given: the default, none, is refused */
     bool all;           /* SIZE: the word "all" is allowed, and means 1 byte */
     bool beyond_whole;  /* SIZE: percentages above 100 % are allowed */
     bool of_device; /* SIZE: percentages are of the device's memory, even if the upstream resource

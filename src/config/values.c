@@ -544,6 +544,7 @@ void rs_config_say_compat(const struct rs_config_values *values, char *const *en
             rs_log_asked("RMM_COMPAT: %s=%s is read as RMM_LIMIT%s", alias.name, alias.text,
                          alias.name + sizeof(compat_prefix) - 1);
         else
-            rs_log_asked("RMM_COMPAT: %s=%s means no limit", alias.name, alias.text);
+            rs_log_asked("RMM_COMPAT: %s=%s is ignored, because 0 means no limit", alias.name,
+                         alias.text);
     }
 }

@@ -192,7 +192,8 @@ static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t c
     if (!reached && rs_log_once(&said))
         rs_log("cuMemPoolSetAccess: memory that rmmshim has served so far for cudaMallocAsync on "
                "device %d cannot be used by other devices; later memory can, since the driver "
-               "serves it from now on (from the start, if RMM_HOOKS leaves out async)",
+               "serves it from now on; leave async out of RMM_HOOKS to have the driver serve it "
+               "from the start",
                device);
 }
 

@@ -156,7 +156,8 @@ static CUresult refuse_table(int error)
     return RS_IPC_REFUSE(CUDA_ERROR_MAP_FAILED,
                          "the process that shared the memory runs another program now (exec), or "
                          "has closed a file descriptor that rmmshim needs for sharing (perhaps in "
-                         "a loop over all descriptors)");
+                         "a loop over all descriptors); let it close only descriptors that it "
+                         "has opened, or share the memory again");
 }
 
 /* Opens the exporter's table and returns the descriptor; -1 with the CUDA error in *result. */

@@ -146,7 +146,8 @@ const struct rs_counter_help rs_counter_helps[] = {
     {NULL, "allocations", "Requests that this memory resource has served."},
     {NULL, "frees", "Blocks that were freed to this memory resource."},
     {NULL, "failures",
-     "Requests that this memory resource could not serve, even if they succeeded afterwards."},
+     "Requests that this memory resource could not serve, also those that were then served in "
+     "another way."},
     {NULL, "internal_refusals",
      "Requests that the limit, the driver or a memory resource refused, including those that "
      "succeeded afterwards."},

@@ -334,7 +334,7 @@ static const char *event_line(const struct rs_counter *counter)
     static const char *const lines[][2] = {
         {"fallbacks", EVENTS "request{value||s} served from its second memory resource\n"},
         {"waits",
-         EVENTS "wait{value||s} of allocations for freed memory that the GPU still used\n"},
+         EVENTS "time{value||s} an allocation waited until the GPU was done with freed memory\n"},
         {"waits_in_vain", EVENTS "time{value||s} an allocation stopped waiting for freed memory "
                                  "that the GPU used for too long, "
                                  "and took other memory or failed\n"},
@@ -440,7 +440,7 @@ static void add_phase_memory(struct rs_node *list, enum rs_kind kind, int device
         "rmmshim[[{pid}]]: {program}, phase {name} (entered {entries} time{entries||s}), device "
         "{device}%s: used up to {peak_live_bytes} (up to {peak_bytes} more than when the phase "
         "began); allocated {allocated_bytes} in {allocations} block{allocations||s}, "
-        "{thread_allocated_bytes} of it in the phase's own thread[; held up to "
+        "{thread_allocated_bytes} of it by the thread that began the phase[; held up to "
         "{peak_charged_bytes}]\n",
         rs_kind_texts[kind]);
 }

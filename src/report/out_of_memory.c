@@ -269,8 +269,8 @@ static void add_head(struct rs_node *root)
 }
 
 #define USED                                                                                       \
-    "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed that the GPU may "    \
-    "still use][, largest cached piece {largest_free}]"
+    "[{used} used][{used!}nothing used][, {cached} cached][, {waiting} freed but perhaps "         \
+    "still in use by the GPU][, largest cached piece {largest_free}]"
 
 /* Returns the first line of the text, which keep_report also logs. */
 static const char *head_line(void)

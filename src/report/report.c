@@ -437,7 +437,8 @@ int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 
     if (diagnostics->count == before && format == RS_STATISTICS_NONE)
         rs_diagnose(diagnostics, &source, NULL,
-                    "this argument of the function asks for no report; expected text, text:PATH, "
+                    "rmmshim_report() was called with an argument that asks for no report; "
+                    "expected text, text:PATH, "
                     "json:PATH, prom:PATH or prom-all:PATH");
     if (diagnostics->count > before)
         return -EINVAL;
@@ -466,8 +467,9 @@ static void say_left_out(void)
                                  missed->names[i]);
     if (used)
         rs_log_asked(
-            "reports lack the data of %s, which a thread still used at exit: let all threads "
-            "end before exit, and call exit outside of signal handlers",
+            "reports or logs are incomplete: at exit a thread was still using what rmmshim needs "
+            "for "
+            "%s; let all threads end before exit, and call exit outside of signal handlers",
             text);
 }
 

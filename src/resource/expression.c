@@ -259,9 +259,12 @@ static bool diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
                         descriptor->name, descriptor->branch->name, descriptor->branch->name);
     if (!row->name)
         return DIAGNOSE(
-            parser, at, "'%s' already has %s inside its parentheses, and has no options",
-            descriptor->name,
-            descriptor->upstream_count == 1 ? "a memory resource" : "two memory resources");
+            parser, at,
+            descriptor->upstream_count == 1
+                ? "'%s' already has a memory resource inside its parentheses, and has no options"
+                : "'%s' already has two memory resources inside its parentheses, and has no "
+                  "options",
+            descriptor->name);
     return DIAGNOSE(parser, at,
                     "'%s' already has a memory resource inside its parentheses; options need "
                     "names, as in %s=%s",

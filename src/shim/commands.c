@@ -98,7 +98,9 @@ static void list_live(struct rs_commands *command)
         (void)rs_control_error(
             command->result,
             "the file in which the process publishes its counters is full, so it cannot list its "
-            "memory; `rmmshim run --tracking` reports leaks when a program ends");
+            "memory; start the program with `rmmshim run --tracking` to have leaks reported when "
+            "it "
+            "ends");
 }
 
 static void carry_out_command(struct rs_commands *command)

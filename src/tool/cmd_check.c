@@ -326,8 +326,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     char text[DESCRIBE_BYTES];
 
     if (descriptor == &rs_mr_descriptor_reuse)
-        of_free = "a freed block is reused only when the GPU is done with it; the option 'free' "
-                  "says whether the free waits for that";
+        of_free = "a freed block is reused only when the GPU is done with it; the free itself "
+                  "waits for that only with free=wait, as in reuse(cuda, free=wait)";
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
     printf("freeing:  %s\n", of_free);
@@ -362,7 +362,7 @@ static int resources(char **arguments)
         return TOOL_OK;
     }
     if (arguments[1]) {
-        tool_say("expected at most one memory resource; see `rmmshim resources --help`");
+        tool_say("give at most one name of a memory resource; see `rmmshim resources --help`");
         return TOOL_USAGE;
     }
     descriptor = rs_mr_find(name, name + strlen(name));

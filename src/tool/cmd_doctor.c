@@ -157,6 +157,7 @@ static const char driver_name[] = "libcuda.so.1";
 /* The result of a child process. */
 struct answer {
     bool is_loaded, is_refused; /* is_refused: by the dynamic linker */
+    bool is_slow;               /* loading it took more than CHILD_SECONDS */
     int version;                /* the driver's version; 0: not known */
     char text[PATH_MAX + 256];  /* the library's path, or why it cannot be loaded */
 };
@@ -217,7 +218,8 @@ static void ask_child(const char *name, struct answer *answer)
     if (got == (ssize_t)sizeof(*answer))
         return;
     *answer = (struct answer){.is_loaded = false};
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    answer->is_slow = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    if (answer->is_slow)
         snprintf(answer->text, sizeof(answer->text), "loading %s takes more than %d s", name,
                  CHILD_SECONDS);
     else
@@ -254,12 +256,14 @@ static void add_library(struct doctor *doctor)
             doctor, "library",
             "build the library on this machine, or use one that is built for this glibc version or "
             "an older one",
-            "%s (this machine has glibc %s)", answer.text, gnu_get_libc_version());
+            "librmmshim.so cannot be loaded: %s (this machine has glibc %s)", answer.text,
+            gnu_get_libc_version());
     else
-        doctor_problem(
-            doctor, "library",
-            "install rmmshim again, on a local disk: the file may be damaged, or its disk slow",
-            "%s", answer.text);
+        doctor_problem(doctor, "library",
+                       answer.is_slow
+                           ? "install rmmshim on a local disk: the disk of this file may be slow"
+                           : "install rmmshim again: the file may be damaged",
+                       "%s", answer.text);
 }
 
 static void add_driver(struct doctor *doctor)

@@ -147,7 +147,7 @@ const struct tool_command tool_replay = {
         "  --json                 print a JSON object, with sizes in bytes\n\n"
         "All threads of the program are replayed as one. The replay assumes that the GPU was busy\n"
         "during the whole recording, and that the program's own CPU work took half of that time.\n"
-        "The simulated program therefore gets ahead of the GPU, but by the SECONDS of --lag at\n"
+        "The simulated program gets ahead of the GPU, but by the SECONDS of --lag at\n"
         "most: then it waits. The simulated device has as much memory as the recorded one; for an\n"
         "event log, which does not say how much that was, it has 8 TiB. Pinned and managed memory\n"
         "are left out, and so is device memory that the driver allocated without rmmshim.\n\n"

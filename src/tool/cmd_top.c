@@ -314,7 +314,7 @@ static void put_help(struct frame *frame)
         "PEAK     the most that was used          LIMIT    the most that may be held",
         "REFUSED  out-of-memory errors that       SPILLED  what did not fit into the",
         "         the program received                     device",
-        "HISTORY  HELD over time; full height: the smaller of the limit and all memory",
+        "HISTORY  a chart of HELD over time; its top is the limit, or all memory if less",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(lines) && frame_lines_left(frame) > 1; i++) {

@@ -33,7 +33,7 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
 
 const char *describe_default(const struct rs_option *row)
 {
-    return row->default_text ? row->default_text : "";
+    return row->is_required ? "(required)" : row->default_text ? row->default_text : "";
 }
 
 const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES])

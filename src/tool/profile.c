@@ -238,9 +238,10 @@ static bool has_compat_limit(char *const *given, const struct assignment *assign
             (device >= 0 && assignment->device >= 0 && device != assignment->device))
             continue;
         tool_say("%s:%u: %.*s is ignored, because the environment sets %.*s, which RMM_COMPAT has "
-                 "rmmshim obey: unset that to use the profile's limit",
+                 "rmmshim obey: unset %.*s to use the profile's limit",
                  profile.path, assignment->number, (int)strcspn(assignment->entry, "="),
-                 assignment->entry, (int)strcspn(*given, "="), *given);
+                 assignment->entry, (int)strcspn(*given, "="), *given, (int)strcspn(*given, "="),
+                 *given);
         return true;
     }
     return false;

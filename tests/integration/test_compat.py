@@ -44,13 +44,13 @@ class Compat(support.Test):
     def test_rmm_verbose_names_what_was_taken(self):
         result = allocate({"RMM_COMPAT": "hami", ALL: "8m", ALL + "_0": "0", ALL + "_1": "1g", ALL + "_10": "1g",
                            ALL + "_101": "1g", "RMM_VERBOSE": "1"})
-        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 means no limit" % ALL,
+        for line in ("%s=8m is read as RMM_LIMIT" % ALL, "%s_0=0 is ignored, because 0 means no limit" % ALL,
                      "%s_1=1g is read as RMM_LIMIT_1" % ALL, "%s_10=1g is read as RMM_LIMIT_10" % ALL):
             line = "RMM_COMPAT: " + line
             self.assertIn(line, result.said)
         self.assertEqual(len([line for line in result.said if " is read as " in line]), 3, result.said)
         result = allocate({"RMM_COMPAT": "hami", ALL: "0", "RMM_POOL_SIZE": "64MiB", "RMM_VERBOSE": "1"})
-        self.assertIn("RMM_COMPAT: %s=0 means no limit" % ALL, result.said)
+        self.assertIn("RMM_COMPAT: %s=0 is ignored, because 0 means no limit" % ALL, result.said)
         self.assertEqual(allocate({"RMM_COMPAT": "hami", ALL: "8m"}).said, [])
 
     def test_a_malformed_value_is_a_bad_setting(self):

@@ -426,7 +426,7 @@ class Machine(Doctor):
         self.expect(doctor(settings={"RMMSHIM_LIBRARY": gone}, driver=True), 1,
                     "GPU memory is not served: RMMSHIM_LIBRARY=%s: No such file or directory" % gone)
         text = self.file("text.so", "text")
-        self.expect(doctor(settings={"RMMSHIM_LIBRARY": text}, driver=True), 1, "GPU memory is not served: %s: .*" % text,
+        self.expect(doctor(settings={"RMMSHIM_LIBRARY": text}, driver=True), 1, "GPU memory is not served: librmmshim.so cannot be loaded: %s: .*" % text,
                     "! library: .* -> build the library on this machine")
 
     def test_limits(self):

@@ -131,7 +131,7 @@ class Text(OutOfMemory):
                              "cuda.cuMemsetD8Async(block, 0, ctypes.c_size_t(1 << 20), None)\n"
                              "cuda.cuMemFree_v2(block)\nask_for(100)\nsys.stdout.flush()\nos._exit(0)\n",
                              RMM_RESOURCE="pool(cuda)", RMM_LIMIT="64MiB")
-        self.assertIn("nothing used, 30.0 MiB freed that the GPU may still use", result.said[0])
+        self.assertIn("nothing used, 30.0 MiB freed but perhaps still in use by the GPU", result.said[0])
 
     def test_free_memory_in_pieces(self):
         result = self.python("begin(0)\nblocks = [ask_for(20) for _ in range(3)]\ncuda.cuMemFree_v2(blocks[0])\n"

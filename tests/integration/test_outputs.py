@@ -119,7 +119,7 @@ class ExitInHandler(support.Test):
                     result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
-                    self.assertEqual(result.said, ["reports lack the data of %s, which a thread still used at exit: let all threads end before "
+                    self.assertEqual(result.said, ["reports or logs are incomplete: at exit a thread was still using what rmmshim needs for %s; let all threads end before "
                                                    "exit, and call exit outside of signal handlers" % left],
                                      result)
 

@@ -66,7 +66,7 @@ class Phases(support.Test):
         lines = [line for line in said if ", phase " in line]
         self.assertEqual(len(lines), 3, said)
         self.assertRegex(lines[0], r'^\S+, phase whole "run"  \(entered 1 time\), device 0: used up to 3.00 MiB \(up to 3.00 MiB more than when the phase began\); '
-                                   r"allocated 3.00 MiB in 2 blocks, 3.00 MiB of it in the phase's own thread; held up to \S+ MiB$")
+                                   r"allocated 3.00 MiB in 2 blocks, 3.00 MiB of it by the thread that began the phase; held up to \S+ MiB$")
         self.assertRegex(lines[1], r"^\S+, phase idle \(entered 1 time\): no GPU memory was allocated$")
         self.assertIn("phase step (entered 1 time), device 0: used up to 3.00 MiB (up to 2.00 MiB more than when the phase began)", lines[2])
         self.quiet("unphased", dict(POOLS, RMM_STATISTICS="json:" + path))

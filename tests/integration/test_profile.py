@@ -108,14 +108,14 @@ class Precedence(Test):
     def test_a_limit_of_hami_wins(self):
         path, every = self.profile("RMM_LIMIT=80%\nRMM_LIMIT_1=1GiB\nRMM_LIMIT_2=1GiB\n"), "CUDA_DEVICE_MEMORY_LIMIT"
         told = "%d: RMM_LIMIT%s is ignored, because the environment sets CUDA_DEVICE_MEMORY_LIMIT%s, which RMM_COMPAT has rmmshim obey: " \
-               "unset that to use the profile's limit"
+               "unset CUDA_DEVICE_MEMORY_LIMIT%s to use the profile's limit"
         for given, left_out, expected in (
                 ({every: "64m"}, [(1, "", ""), (2, "_1", ""), (3, "_2", "")], {}),
                 ({every + "_1": "0x40m"}, [(1, "", "_1"), (2, "_1", "_1")], {"RMM_LIMIT_2": "1GiB"}),
                 ({every: "0"}, [], {"RMM_LIMIT": "80%", "RMM_LIMIT_1": "1GiB", "RMM_LIMIT_2": "1GiB"})):
             with self.subTest(given):
                 self.assertEqual(self.settings("--profile", path, RMM_COMPAT="hami", **given,
-                                               left_out=[told % words for words in left_out]),
+                                               left_out=[told % (*words, words[-1]) for words in left_out]),
                                  dict(expected, RMM_COMPAT="hami"))
         self.assertEqual(self.settings("--profile", path, **{every: "64m"})["RMM_LIMIT"], "80%")
         result = tool("run", "--profile", path, "true", more={every: "64MiB", "RMM_COMPAT": "hami"})

@@ -77,7 +77,7 @@ class NotSeen(Run):
             with self.subTest(check):
                 result = self.under("--limit", "1GiB", *check, "true")
                 self.assertEqual(result.status, 1, result)
-                self.assertIn(check[0] + " cannot be checked, which counts as failed: no process used CUDA through rmmshim", self.said(result))
+                self.assertIn(check[0] + " cannot be checked, which counts as failed: no process used CUDA through rmmshim; `rmmshim doctor PROGRAM` may say why", self.said(result))
 
     def test_a_check_alone_observes(self):
         """Without a setting that gives a stack or a limit."""

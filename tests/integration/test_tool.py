@@ -156,7 +156,7 @@ class Help(Test):
             (["check", "pool(cuda)", "RMM_LIMIT=1GiB"], 2, "RMM_RESOURCE='pool(cuda)'"),
             (["resources", "pol"], 2, "did you mean 'pool'"),
             (["resources", "nothing"], 2, "unknown memory resource 'nothing'"),
-            (["resources", "pool", "cuda"], 2, "one memory resource"),
+            (["resources", "pool", "cuda"], 2, "at most one name of a memory resource"),
         ):
             with self.subTest(arguments):
                 self.expect(rmmshim(*arguments), code, line)
@@ -196,7 +196,7 @@ class Listings(Test):
 
     def test_whether_a_free_waits(self):
         for name, said in (("cuda", "each free waits for all earlier GPU work"), ("pool", "a free does not wait for the GPU"),
-                           ("statistics", "each free is passed on"), ("reuse", "the option 'free' says whether the free waits")):
+                           ("statistics", "each free is passed on"), ("reuse", "the free itself waits for that only with free=wait")):
             with self.subTest(name):
                 self.assertRegex(rmmshim("resources", name).stdout, "(?m)^freeing: .*%s" % said)
 

@@ -203,10 +203,9 @@ static bool headroom_validate(const void *config, const struct rs_validation *of
 }
 
 static const struct rs_option headroom_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct headroom_config, headroom, "none",
-        "how much device memory is to stay free; a size must be given, as none is refused",
-        .none = true, .of_device = true),
+    RS_OPTION_SIZE_ROW(struct headroom_config, headroom, "none",
+                       "how much device memory is to stay free", .none = true, .is_required = true,
+                       .of_device = true),
     RS_OPTION_END,
 };
 

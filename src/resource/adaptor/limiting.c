@@ -122,10 +122,10 @@ static bool limiting_validate(const void *config, const struct rs_validation *of
 }
 
 static const struct rs_option limiting_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct limiting_config, limit, "none",
-        "the most bytes that may be in use at one time; a size must be given, as none is refused",
-        .none = true, .beyond_whole = true, .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct limiting_config, limit, "none",
+                       "the most bytes that may be in use at one time", .none = true,
+                       .is_required = true, .beyond_whole = true,
+                       .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
 

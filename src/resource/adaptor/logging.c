@@ -480,7 +480,7 @@ static bool logging_validate(const void *config, const struct rs_validation *of)
     const char *at, *reason;
 
     if (!settings->path || !*settings->path)
-        return RS_REFUSE(of, "'logging' needs a path, as in path=log.%%p.csv");
+        return RS_REFUSE(of, "'logging' needs a path, as in path=app.csv");
     /* Without memory for `path` nothing is checked here; logging_init then fails. */
     return !path ||
            rs_path_expand_for_device(settings->path, of->environment ? of->environment->device : 0,

@@ -189,7 +189,7 @@ static bool recording_validate(const void *config, const struct rs_validation *o
     const char *at, *reason;
 
     if (!settings->path || !*settings->path)
-        return RS_REFUSE(of, "'recording' needs a path, as in path=%%e.%%p.rec");
+        return RS_REFUSE(of, "'recording' needs a path, as in path=app.rec");
     /* Without memory for `path` nothing is checked here; recording_init then fails. */
     return !path || rs_path_expand(settings->path, path, PATH_MAX, &at, &reason) ||
            RS_REFUSE(of, "path '%s': %s", settings->path, reason);

@@ -506,8 +506,9 @@ static const struct rs_option fixed_size_options[] = {
         "size of every block, rounded up to a multiple of 512 bytes; larger requests are refused",
         .minimum = 1),
     RS_OPTION_COUNT_ROW(struct fixed_size_config, blocks_to_preallocate, "128",
-                        "number of blocks that are taken from the upstream at a time", .minimum = 1,
-                        .maximum = BLOCKS_MAX),
+                        "number of blocks that are taken from the upstream (the memory resource "
+                        "inside the parentheses) at a time",
+                        .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };
 
@@ -555,8 +556,9 @@ static bool bin_validate(const void *config, const struct rs_validation *of)
 static const struct rs_option bin_options[] = {
     RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
                        "the largest request that the bin serves, rounded up to a multiple of 512 "
-                       "bytes; a size must be given, as none is refused",
-                       .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
+                       "bytes",
+                       .none = true, .is_required = true, .minimum = 1,
+                       .maximum = RS_SIZE_ADDRESSABLE,
                        .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
@@ -653,8 +655,8 @@ static const struct rs_option binning_options[] = {
                         .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(
         struct binning_config, blocks_to_preallocate, "8",
-        "number of blocks that a bin takes from the upstream at a time, the first of them "
-        "when the bin is first used",
+        "number of blocks that a bin takes from the upstream (the memory resource inside the "
+        "parentheses) at a time; it takes none until it is first used",
         .minimum = 1, .maximum = BLOCKS_MAX),
     RS_OPTION_END,
 };

@@ -270,9 +270,9 @@ static const struct rs_option reuse_options[] = {
     RS_OPTION_WORD_ROW(
         struct reuse_config, free, mode_words, "deferred",
         "deferred (the default): a free does not wait, and its block is reused only when all GPU "
-        "work that was submitted to the context before the free is done (with a driver before 555 "
-        "the free waits for that work, except for host memory); wait: every free waits for that "
-        "work, as cudaFree does without rmmshim"),
+        "work that was submitted to the context before the free is done; wait: every free "
+        "waits for that work, as cudaFree does without rmmshim. With a driver before 555 every "
+        "free waits, except for host memory"),
     RS_OPTION_END,
 };
 

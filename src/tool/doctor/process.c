@@ -355,12 +355,14 @@ static const struct {
      "set RMM_POOL_SIZE or RMM_RESOURCE; if RMM_HOOKS is set, add `device` to it"},
     {"managed", "it was allocated by the driver's cuMemAllocManaged",
      "set RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
-    {"arrays", "it lies in CUDA arrays, which only the driver can allocate", NULL},
+    {"arrays", "it lies in CUDA arrays, which only the driver can allocate",
+     "nothing needs to be done: a limit counts this memory, too"},
     {"vmm", "the program created it with cuMemCreate",
      "for PyTorch set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
     {"stream_ordered", "it lies in stream-ordered pools of the driver (cudaMallocAsync)",
      "set RMM_HOOKS=all, so that rmmshim serves cudaMallocAsync"},
-    {"graphs", "it lies in memory nodes of CUDA graphs, which only the driver can allocate", NULL},
+    {"graphs", "it lies in memory nodes of CUDA graphs, which only the driver can allocate",
+     "nothing needs to be done: a limit counts this memory, too"},
 };
 
 static void add_stack_counters(struct doctor *doctor, const struct rs_reported_stack *stack)

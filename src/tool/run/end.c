@@ -72,9 +72,9 @@ static bool claim_report(struct rs_output *output, const struct rs_publication *
 
     if (result == 0 && !(is_file && is_anothers(head, &status))) {
         if (is_file && is_elsewhere(head, &status))
-            tool_say("RMM_STATISTICS: the report of process %d is in %s as this command sees it; "
-                     "the file that the process had opened by this name (in a container, or "
-                     "replaced since) does not have it",
+            tool_say("RMM_STATISTICS: `rmmshim run` writes the report of process %d to %s, but the "
+                     "process had opened another file by this name (in a container, or before "
+                     "the file was replaced)",
                      (int)head->process, output->path);
         return true;
     }
@@ -619,7 +619,8 @@ static bool has_not_seen_all(const struct run_options *options, const struct sum
                  "some processes were not counted, because `rmmshim run` ran out of host memory "
                  "or file descriptors");
     else if (!summary->count)
-        snprintf(why, sizeof(why), "no process used CUDA through rmmshim");
+        snprintf(why, sizeof(why),
+                 "no process used CUDA through rmmshim; `rmmshim doctor PROGRAM` may say why");
     else
         return false;
     tool_say("%s cannot be checked, which counts as failed: %s", checks_of(options), why);

@@ -382,8 +382,8 @@ static void print_own(void)
         "switch them off, so that rmmshim serves all that these frameworks allocate. This sets "
         "PYTORCH_NO_CUDA_MEMORY_CACHING and XLA_PYTHON_CLIENT_ALLOCATOR unless they are set, and "
         "puts a folder with a sitecustomize.py for CuPy first in PYTHONPATH (Python's options -E, "
-        "-I and -S skip it). Pinned memory then gets a pool of rmmshim's too (--pinned-pool-size "
-        "0), unless a setting for pinned memory, or RMM_HOOKS, is given.");
+        "-I and -S skip it). Pinned memory then gets a pool, too, which starts empty "
+        "(--pinned-pool-size 0), unless a setting for pinned memory, or RMM_HOOKS, is given.");
     tool_print_term("--help", "show the most common options and examples");
     tool_print_term("--help-all", "show this help");
 }

@@ -343,9 +343,10 @@ static bool empty_pools(struct search *search, const struct summary_device *most
             rs_size_resolve(size, most->total_bytes, most->total_bytes) <= most->used_peak_bytes)
             continue;
         if (!search->options->is_quiet)
-            tool_say("%s=%s is more than the program uses, so the runs with a limit start with an "
-                     "empty pool",
-                     name, text);
+            tool_say(
+                "--find-min: %s=%s is more than the program uses, so the pool starts empty in the "
+                "runs with a limit",
+                name, text);
         if (!tool_set(name, "0"))
             return false;
         search->empty_pools = true;
@@ -403,7 +404,7 @@ static int say_found(const struct search *search, struct run_outcome *first)
     if (!search->succeeds_bytes) {
         tool_say(
             "--find-min: the program succeeds without a limit, but fails with every limit that "
-            "was tried, up to %s; try a larger one with --limit",
+            "was tried, up to %s; run the program without --find-min to try a larger --limit",
             tool_bytes(search->fails_bytes));
         return TOOL_FINDING;
     }
