@@ -160,7 +160,7 @@ static void take_source_line(struct place *place, char *line)
         strcmp(line + length - 2, ":0") == 0)
         return;
     rs_plain_make(line);
-    place->line = strdup(line);
+    place->line = tool_format("%s", line);
 }
 
 /* Asks addr2line, if it is installed, about `first` and all other places in the same file. */
@@ -460,7 +460,7 @@ static void add_outside(struct rs_node *in, const struct steer_target *target, i
     struct rs_node *outside = rs_node_object(in, "outside");
     uint64_t bytes[RS_PATHS] = {0};
 
-    if (publication_read(&page, target->process.file))
+    if (publication_read_all(&page, target->process.file))
         for (size_t i = 0; i < page.count; i++)
             for (int path = 0; path < RS_PATHS; path++)
                 if (page.stacks[i].device == device)

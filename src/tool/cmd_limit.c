@@ -224,7 +224,7 @@ static char *copy_list(const struct process *process, const struct rs_commands *
 
     if (command->result == 0 && length <= RS_LIVE_LIST_BYTES &&
         offset <= RS_PUBLISHED_BYTES - length)
-        list = malloc(length + 1);
+        list = tool_grow(NULL, length + 1);
     if (list) {
         memcpy(list, (const char *)process->file + offset, length);
         list[length] = '\0';
@@ -333,7 +333,7 @@ static void list_devices(struct steer_target *target)
     static struct publication page;
     int device = target->device;
 
-    if (publication_read(&page, target->process.file))
+    if (publication_read_all(&page, target->process.file))
         for (size_t i = 0; i < page.count; i++)
             if (device < 0 || page.stacks[i].device == device)
                 add_target_device(target, page.stacks[i].device,

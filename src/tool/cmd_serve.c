@@ -103,7 +103,7 @@ static int show_counters(const char *whose, enum rs_statistics_format format, bo
         watch_sample(&watch);
         if (watch.with_rows == 0)
             rows_say_none();
-        rows_say_unreadable(watch.unreadable);
+        rows_say_unreadable(&watch);
     } else {
         is_good = read_one(&watch, number);
     }
@@ -378,13 +378,14 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
 static bool has_counters; /* the answers include the counters of each resource */
 
 /* Prints how many processes are left out, if that number has changed. */
-static void say_unreadable(size_t count)
+static void say_unreadable(const struct watch *watch)
 {
-    static size_t said;
+    static size_t unreadable, unexamined;
 
-    if (count != said)
-        rows_say_unreadable(count);
-    said = count;
+    if (watch->unreadable != unreadable || watch->unexamined != unexamined)
+        rows_say_unreadable(watch);
+    unreadable = watch->unreadable;
+    unexamined = watch->unexamined;
 }
 
 /* Reads all processes and writes them to a memory file.  Returns its descriptor, or -1. */
@@ -394,7 +395,7 @@ static int make_metrics(void)
     int fd = memfd_create("rmmshim-metrics", MFD_CLOEXEC);
 
     watch_sample(&watch);
-    say_unreadable(watch.unreadable);
+    say_unreadable(&watch);
     if (fd >= 0 && !write_counters(&watch, RS_STATISTICS_PROMETHEUS, true, has_counters, fd,
                                    "metrics were not sent to an HTTP client")) {
         close(fd);

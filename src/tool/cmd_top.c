@@ -177,7 +177,7 @@ static int ls(char **arguments)
         print_rows(rows, count);
     if (count == 0)
         rows_say_none();
-    rows_say_unreadable(watch.unreadable);
+    rows_say_unreadable(&watch);
     free(rows);
     watch_release(&watch);
     return is_printed ? TOOL_OK : TOOL_FINDING;
@@ -266,8 +266,8 @@ static void put_summary(struct frame *frame, const struct view *view, const stru
     frame_put(frame, FRAME_PLAIN, "  sorted by %s%s  %zu process%s", row_sort_names[view->sort],
               view->is_reversed ? ", reversed" : "", watch->with_rows,
               watch->with_rows == 1 ? "" : "es");
-    if (watch->unreadable)
-        frame_put(frame, FRAME_WARN, " + %zu unreadable", watch->unreadable);
+    if (watch->unreadable + watch->unexamined)
+        frame_put(frame, FRAME_WARN, " + %zu unreadable", watch->unreadable + watch->unexamined);
     frame_put(frame, FRAME_PLAIN, "  used %s  held %s", tool_bytes(sum.used), tool_bytes(sum.held));
     frame_end_line(frame);
 }
@@ -405,7 +405,7 @@ static int show_once(struct view *view, bool is_json, bool has_interval)
         if (failed)
             tool_say("standard output: %s", strerror(-failed));
     }
-    rows_say_unreadable(watch.unreadable);
+    rows_say_unreadable(&watch);
     free(rows);
     watch_release(&watch);
     return failed ? TOOL_FINDING : TOOL_OK;

@@ -168,24 +168,31 @@ int process_compare_numbers(const void *one, const void *other)
 int *process_list(size_t *count)
 {
     struct rs_listing listing;
-    int *numbers = NULL, *more, number;
+    int *numbers = NULL, *more = NULL, number;
+    bool is_whole = rs_listing_open(&listing, "/proc");
     const char *name;
 
     *count = 0;
-    if (!rs_listing_open(&listing, "/proc"))
-        return NULL;
-    while ((name = rs_listing_next(&listing))) {
+    while (is_whole && (name = rs_listing_next(&listing))) {
         number = rs_process_parse(name);
         if (!number)
             continue;
         more = *count % LIST_STEP ? numbers
                                   : realloc(numbers, (*count + LIST_STEP) * sizeof(*numbers));
+        is_whole = more != NULL;
         if (!more)
-            break; /* without more memory the list has only the first processes */
+            break;
         numbers = more;
         numbers[(*count)++] = number;
     }
-    rs_file_close(listing.fd);
+    is_whole = is_whole && listing.bytes == 0;
+    if (!is_whole) {
+        tool_say("/proc: %s", strerror(errno));
+        free(numbers);
+        numbers = NULL;
+    }
+    if (listing.fd >= 0)
+        rs_file_close(listing.fd);
     if (numbers)
         qsort(numbers, *count, sizeof(*numbers), process_compare_numbers);
     return numbers;
@@ -265,6 +272,8 @@ bool process_next_mapping(FILE *maps, struct process_mapping *mapping)
     }
     free(mapping->line);
     mapping->line = NULL;
+    if (maps && !feof(maps) && !ferror(maps))
+        tool_say("out of host memory: not all that a process has mapped is known");
     if (maps)
         (void)fclose(maps);
     return false;
@@ -460,7 +469,7 @@ bool publication_has_directory(const void *file)
 
 /* Returns a copy of the directory at `at`; NULL if there is none, or an invalid one.  The copy is
  * needed since the process may be any program, and may change the page while it is read. */
-static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
+static struct rs_published_directory *copy_directory(const char *file, uint64_t at, bool *is_short)
 {
     struct rs_published_directory counts, *copy = NULL;
     uint64_t bytes;
@@ -470,6 +479,7 @@ static struct rs_published_directory *copy_directory(const char *file, uint64_t 
     memcpy(&counts, file + at, sizeof(counts));
     bytes = rs_published_check_directory(at, &counts);
     copy = bytes ? malloc(bytes) : NULL;
+    *is_short |= bytes && !copy;
     if (copy) {
         memcpy(copy, file + at, bytes);
         *copy = counts;
@@ -486,7 +496,7 @@ static bool take_directory(struct publication *page, const struct rs_publication
 
     for (int i = 0; i < TRIES; i++) {
         uint64_t at = atomic_load(&head->directory);
-        page->directory = copy_directory(page->file, at);
+        page->directory = copy_directory(page->file, at, &page->is_short);
         if (!page->directory || atomic_load(&head->directory) == at)
             break;
         free(page->directory);
@@ -576,6 +586,7 @@ static void gather_stack(struct publication *page, uint32_t index)
             rs_published_check_counter(counter) && take_fields(page, counter))
             add_published_counter(page, &stack->report, counter);
     }
+    page->is_short |= stack->report.is_short;
     drop_uncounted(&stack->report);
     if (stack->report.count > 0)
         page->count++;
@@ -598,6 +609,15 @@ bool publication_read(struct publication *page, const void *file)
     for (uint32_t i = 0; i < page->directory->stack_count; i++)
         gather_stack(page, i);
     return page->count > 0;
+}
+
+bool publication_read_all(struct publication *page, const void *file)
+{
+    bool is_read = publication_read(page, file);
+
+    if (page->is_short)
+        tool_end_without_memory();
+    return is_read;
 }
 
 const struct rs_published_stack *publication_stack(const struct publication *page,

@@ -59,8 +59,8 @@ bool process_has_its_page(const struct process *process);
 /* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */
 const char *process_answer_text(enum process_answer answer);
 
-/* Returns the numbers of all processes, ascending, which the caller frees.  If memory runs out,
- * returns only some of them.  Returns NULL without memory or /proc. */
+/* Returns the numbers of all processes, ascending, which the caller frees.  Returns NULL, after
+ * saying why, without memory or /proc. */
 int *process_list(size_t *count);
 
 /* Compares, for qsort() and bsearch(), two objects that begin with a process's number. */
@@ -142,7 +142,8 @@ struct publication {
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
     int process;                        /* the process's number in its own PID namespace */
     struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
-    size_t count; /* the number of stacks that have counters */
+    size_t count;  /* the number of stacks that have counters */
+    bool is_short; /* some of them may be missing, since there was no memory for them */
     uint32_t fields_read;
 
     struct rs_published_directory *directory; /* a copy of the directory, and pointers into it */
@@ -156,6 +157,9 @@ bool publication_has_directory(const void *file);
 /* Reads a mapped page.  Returns false if it has no counters yet, or invalid ones.  The caller calls
  * publication_release in any case. */
 bool publication_read(struct publication *page, const void *file);
+
+/* The same, but ends the command if there is no memory for all of it. */
+bool publication_read_all(struct publication *page, const void *file);
 void publication_release(struct publication *page);
 
 /* Returns what the page says, apart from counters, about the stacks of the kind and device of

@@ -101,12 +101,15 @@ void rows_say_none(void)
     tool_say("no process of this user has GPU memory served by rmmshim");
 }
 
-void rows_say_unreadable(size_t count)
+void rows_say_unreadable(const struct watch *watch)
 {
-    if (count > 0)
+    if (watch->unreadable > 0)
         tool_say("left out: %zu process%s served by another version of rmmshim, or with damaged "
                  "counters",
-                 count, count > 1 ? "es" : "");
+                 watch->unreadable, watch->unreadable > 1 ? "es" : "");
+    if (watch->unexamined > 0)
+        tool_say("left out: %zu process%s, as this command lacks host memory or file descriptors",
+                 watch->unexamined, watch->unexamined > 1 ? "es" : "");
 }
 
 /* ---- devices ---- */
@@ -219,7 +222,7 @@ static void update(struct row *row, const struct watched *of, const struct rs_re
 static void read_page(struct watch *watch, struct watched *of)
 {
     publication_release(&of->page);
-    if (!publication_read(&of->page, of->process.file))
+    if (!publication_read_all(&of->page, of->process.file))
         watch->unreadable += publication_has_directory(of->process.file);
     for (size_t i = 0; i < of->page.count; i++)
         update(row_of(of, &of->page.stacks[i]), of, &of->page.stacks[i]);
@@ -257,6 +260,7 @@ enum process_answer watch_add(struct watch *watch, int number)
             return PROCESS_SERVED;
     answer = process_open(number, &process);
     watch->of_other_versions += answer == PROCESS_UNREADABLE;
+    watch->unexamined += answer == PROCESS_LACKING;
     if (answer != PROCESS_SERVED) {
         process_close(&process);
         return answer;
@@ -288,7 +292,7 @@ static void scan(struct watch *watch)
 
     allow_many_files();
     drop_ended(watch);
-    watch->of_other_versions = 0;
+    watch->of_other_versions = watch->unexamined = 0;
     for (size_t i = 0; numbers && i < count; i++)
         (void)watch_add(watch, numbers[i]);
     free(numbers);

@@ -42,10 +42,12 @@ struct rs_node *row_put(struct rs_node *list, const struct row *row);
 /* Prints rows as a JSON array on stdout.  Returns false after saying why it failed. */
 bool rows_print_json(const struct row *const *rows, size_t count);
 
+struct watch;
+
 /* rows_say_none prints that no process has memory; rows_say_unreadable prints how many processes
- * cannot be read, if there are any. */
+ * cannot be read, and how many cannot be examined, if there are any. */
 void rows_say_none(void);
-void rows_say_unreadable(size_t count);
+void rows_say_unreadable(const struct watch *watch);
 
 /* ---- watched processes ---- */
 
@@ -69,6 +71,7 @@ struct watch {
     size_t with_rows, unreadable; /* the numbers of processes that have rows, and of those whose
                                      page cannot be read */
     size_t of_other_versions;     /* those among `unreadable` that another version serves */
+    size_t unexamined;            /* PROCESS_LACKING was the answer */
     uint64_t next_scan_ns;
     uint64_t reading_ns; /* how long reading all pages took */
 };

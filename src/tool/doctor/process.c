@@ -119,7 +119,7 @@ static void read_libraries(struct target_process *target)
             continue;
         if (!last || strcmp(mapping.name, last) != 0) {
             free(last);
-            last = strdup(mapping.name);
+            last = tool_format("%s", mapping.name);
             note_library(target, mapping.name);
         }
         if (mapping.has_code)
@@ -393,7 +393,7 @@ static void add_counters(struct target_process *target)
     struct advice advices[RS_KINDS];
     size_t advice_count;
 
-    if (!publication_read(&page, target->process.file))
+    if (!publication_read_all(&page, target->process.file))
         doctor_note(doctor, "memory", NULL, "rmmshim has served no allocation yet");
     for (size_t i = 0; i < page.count; i++)
         add_stack_counters(doctor, &page.stacks[i]);

@@ -257,6 +257,7 @@ void summary_add(struct summary *summary, const struct summary_process *known, b
     } else {
         summary->is_short = true;
     }
+    summary->is_short |= page.is_short;
     publication_release(&page);
 }
 
