@@ -12,6 +12,7 @@
 #include "tool/replay/device.h"
 #include "tool/tool.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,14 @@ static struct {
     struct rs_mr *mr; /* the top of the stack; NULL while the stack is made */
     uint64_t used_bytes;
 } played;
+
+/* The library answers alike when the simulated device and when this process has no memory left, or
+ * works with less, so that what is played would be wrong. */
+static void end_if_out_of_host_memory(void)
+{
+    if (errno == ENOMEM)
+        tool_end_without_memory();
+}
 
 /* ---- the stack ---- */
 
@@ -109,12 +118,14 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
         played.environment.frees_are_ready = rs_expression_frees_are_ready(expression);
         if (rs_expression_build(expression, &played.environment, diagnostics, &mr) != 0)
             mr = NULL;
+        end_if_out_of_host_memory();
         if (!mr && !diagnostics->count)
             (void)rs_diagnose(diagnostics, source, NULL,
                               "the simulated device has too little memory for these memory "
                               "resources: make their initial size smaller");
     }
     rs_expression_free(expression);
+    end_if_out_of_host_memory();
     return mr;
 }
 
@@ -123,7 +134,10 @@ static struct rs_mr *make_stack(const struct rs_source *source, struct rs_diagno
 static void take(struct replay_result *result, size_t bytes, CUstream stream,
                  struct rs_allocation *block)
 {
-    if (rs_mr_allocate(played.mr, bytes, stream, block) != CUDA_SUCCESS) {
+    CUresult answer = rs_mr_allocate(played.mr, bytes, stream, block);
+
+    end_if_out_of_host_memory();
+    if (answer != CUDA_SUCCESS) {
         block->address = 0;
         result->refusals++;
         return;
@@ -138,6 +152,7 @@ static void give(CUstream stream, struct rs_allocation *block)
         return;
     played.used_bytes -= block->size_bytes;
     (void)rs_mr_deallocate(played.mr, block, stream);
+    end_if_out_of_host_memory();
     block->address = 0;
 }
 
@@ -168,6 +183,7 @@ static void sum_up(struct replay_result *result)
     struct rs_report report = {.count = 0};
 
     rs_mr_report(played.mr, &report);
+    end_if_out_of_host_memory();
     for (size_t i = 0; i < report.count; i++) {
         const struct rs_counter *counter = &report.counters[i];
         if (strcmp(counter->name, "driver_allocations") == 0 ||
@@ -203,6 +219,7 @@ bool replay_play(const struct sequence *sequence, const char *expression,
 
     *result = (struct replay_result){.used_peak = 0};
     played.mr = NULL;
+    errno = 0;
     prepare(sequence->device_bytes ? (size_t)sequence->device_bytes : UNKNOWN_BYTES, settings);
     played.mr = make_stack(&source, diagnostics);
     if (played.mr) {
