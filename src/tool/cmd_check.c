@@ -58,6 +58,8 @@ static int check_expression(const char *text)
     expression = rs_config_expression(&nothing_set, &source, &diagnostics);
     if (expression)
         print_tree(expression, 0);
+    else if (!diagnostics.count)
+        tool_end_without_memory();
     rs_expression_free(expression);
     return expression ? TOOL_OK : TOOL_FINDING;
 }

@@ -186,7 +186,8 @@ static bool read_section(const struct elf_file *elf, uint64_t index, Elf64_Shdr 
  */
 static void *read_content(const struct elf_file *elf, const Elf64_Shdr *section)
 {
-    char *content = section->sh_size <= SECTION_BYTES_MAX ? malloc(section->sh_size + 1) : NULL;
+    char *content =
+        section->sh_size <= SECTION_BYTES_MAX ? tool_grow(NULL, section->sh_size + 1) : NULL;
 
     if (content && read_elf_at(elf, content, section->sh_size, section->sh_offset)) {
         content[section->sh_size] = '\0';
@@ -269,11 +270,11 @@ enum { WINDOW_BYTES = 1 << 20, OVERLAP_BYTES = 64 };
 
 bool elf_contains(const struct elf_file *elf, const char *text)
 {
-    char *window = malloc(WINDOW_BYTES);
+    char *window = tool_grow(NULL, WINDOW_BYTES);
     bool found = false;
     ssize_t got;
 
-    for (off_t at = 0; window && !found; at += WINDOW_BYTES - OVERLAP_BYTES) {
+    for (off_t at = 0; !found; at += WINDOW_BYTES - OVERLAP_BYTES) {
         got = pread(elf->fd, window, WINDOW_BYTES, at);
         found = got > 0 && memmem(window, (size_t)got, text, strlen(text));
         if (got < WINDOW_BYTES)
@@ -326,8 +327,7 @@ void load_order_add(struct load_order *order, const char *path)
     if (order->count == OBJECTS_MAX)
         return;
     order->paths = tool_grow(order->paths, (order->count + 1) * sizeof(char *));
-    order->paths[order->count] = strdup(path);
-    order->count += order->paths[order->count] != NULL;
+    order->paths[order->count++] = tool_format("%s", path);
 }
 
 /* Adds the object of a line "\tNAME => PATH (0x...)" or "\tPATH (0x...)"; a name without a path is

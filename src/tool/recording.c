@@ -32,6 +32,7 @@ struct tool_recording {
     size_t chunk_count;
     struct definition *definitions;
     uint32_t definition_count;           /* the greatest number, plus 1 */
+    bool is_short;                       /* there was no memory for all definitions */
     char *name;                          /* of a log's file, owned */
     struct tool_recording_event *events; /* in the order of their times */
     size_t next;
@@ -96,6 +97,7 @@ static bool enter(struct tool_recording *recording, const struct rs_recording_de
     if (one->number == 0 || one->number > most || place->text) /* two with one number */
         return false;
     place->text = calloc(1, (size_t)one->text_bytes + 1);
+    recording->is_short |= !place->text;
     if (!place->text)
         return false;
     memcpy(place->text, text, one->text_bytes);
@@ -325,7 +327,7 @@ static bool read_parts(struct tool_recording *recording)
     if (!recording->chunks || !recording->events || !recording->definitions)
         return false;
     read_chunks(recording);
-    return true;
+    return !recording->is_short;
 }
 
 /* Reads a log.  It does not name its program, so the name of its file is taken.  Returns false if
