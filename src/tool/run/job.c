@@ -180,12 +180,13 @@ static bool is_full; /* a connection waits, and there was no descriptor or memor
 static struct held *all_held;
 static struct summary summary;
 
-/* Adds a descriptor to epoll, or removes it. Does nothing if there is none. */
-static void watch(int operation, struct watched *watched)
+/* Adds a descriptor to epoll, or removes it. Does nothing if there is none.  Returns false if it is
+ * not watched. */
+static bool watch(int operation, struct watched *watched)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
 
-    (void)epoll_ctl(events, operation, watched->fd, &event);
+    return epoll_ctl(events, operation, watched->fd, &event) == 0 || errno == EEXIST;
 }
 
 static bool can_be_read(int fd)
@@ -229,7 +230,7 @@ static bool hold_page(const struct ucred *sender, pid_t process, int fd, bool is
     held->known.has_ended = process && held->watched.fd < 0 && errno == ESRCH;
     if (process)
         identity_script_of(process, held->known.script);
-    watch(EPOLL_CTL_ADD, &held->watched);
+    (void)watch(EPOLL_CTL_ADD, &held->watched);
     all_held = held;
     unserved_forget(process);
     return true;
@@ -364,7 +365,7 @@ static bool accept_one(void)
     }
     *connection = (struct connection){{OF_CONNECTION, fd}, connections, rs_clock_ns()};
     connections = connection;
-    watch(EPOLL_CTL_ADD, &connection->watched);
+    (void)watch(EPOLL_CTL_ADD, &connection->watched);
     return true;
 }
 
@@ -427,8 +428,13 @@ static void look_now_and_then(void)
 
 void job_serve_until(int readable)
 {
+    struct pollfd alone = {readable, POLLIN, 0};
+
     program.fd = readable;
-    watch(EPOLL_CTL_ADD, &program); /* fails if it is watched already */
+    if (!watch(EPOLL_CTL_ADD, &program)) {
+        (void)poll(&alone, 1, -1); /* what processes of the job say waits until job_end */
+        return;
+    }
     while (serve_some((int)rs_min(unserved_look(is_page_held) / NS_PER_MS + 1, (uint64_t)LOOK_MS)))
         look_now_and_then();
 }
@@ -497,7 +503,7 @@ void job_watch(void)
     summary_clear(&summary);
     if (unheld)
         atomic_store(unheld, 0);
-    watch(EPOLL_CTL_ADD, &listener);
+    (void)watch(EPOLL_CTL_ADD, &listener);
 }
 
 /* Requests that have been sent are still handled, also those of processes that have ended. */
@@ -505,8 +511,8 @@ void job_end(void)
 {
     bool any;
 
-    watch(EPOLL_CTL_DEL, &program);
-    watch(EPOLL_CTL_DEL, &listener);
+    (void)watch(EPOLL_CTL_DEL, &program);
+    (void)watch(EPOLL_CTL_DEL, &listener);
     do { /* again when the connections that ended here have made room for waiting ones */
         while (accept_one())
             continue;
