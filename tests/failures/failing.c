@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A preloaded library that makes the calls of the C library fail that librmmshim.so makes, and no
- * others: it puts its own functions into that library's table of addresses.
+/* A preloaded library that makes the calls of the C library fail that librmmshim.so makes, or the
+ * command, and no others: it puts its own functions into the table of addresses of one of them.
  *
  *   FAILING=<function>:<n>:once      the n-th call of that function fails
  *   FAILING=<function>:<n>:on        the n-th and all later ones fail
+ *   FAILING_COMMAND=1                of the command, and not of the programs that it starts
  *   FAILING_COUNTS=<path>            at its end each process adds to that file how often each of
  *                                    these functions was called, and each function of the driver,
  *                                    and how many calls failed
@@ -15,6 +16,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -82,6 +84,47 @@
     ROW(pthread_key_create, EAGAIN, 0)                                                             \
     ROW(pthread_getattr_np, ENOMEM, 0)
 
+/* These fail in the command only. */
+#define COMMAND_FUNCTIONS(ROW)                                                                     \
+    ROW(vasprintf, -1, ENOMEM)                                                                     \
+    ROW(asprintf, -1, ENOMEM)                                                                      \
+    ROW(open_memstream, 0, ENOMEM)                                                                 \
+    ROW(fopen, 0, EMFILE)                                                                          \
+    ROW(fdopen, 0, ENOMEM)                                                                         \
+    ROW(fclose, EOF, ENOSPC)                                                                       \
+    ROW(fgets, 0, EIO)                                                                             \
+    ROW(fread, 0, EIO)                                                                             \
+    ROW(__getdelim, -1, ENOMEM)                                                                    \
+    ROW(read, -1, EIO)                                                                             \
+    ROW(opendir, 0, EMFILE)                                                                        \
+    ROW(readdir, 0, EIO)                                                                           \
+    ROW(scandir, -1, ENOMEM)                                                                       \
+    ROW(glob, GLOB_NOSPACE, 0)                                                                     \
+    ROW(realpath, 0, EACCES)                                                                       \
+    ROW(access, -1, EACCES)                                                                        \
+    ROW(fstatat, -1, EACCES)                                                                       \
+    ROW(readlinkat, -1, EACCES)                                                                    \
+    ROW(getxattr, -1, EACCES)                                                                      \
+    ROW(rename, -1, EACCES)                                                                        \
+    ROW(mkostemp, -1, EACCES)                                                                      \
+    ROW(setenv, -1, ENOMEM)                                                                        \
+    ROW(getpwuid, 0, EIO)                                                                          \
+    ROW(getrlimit, -1, EPERM)                                                                      \
+    ROW(setrlimit, -1, EPERM)                                                                      \
+    ROW(prlimit, -1, EPERM)                                                                        \
+    ROW(pipe, -1, EMFILE)                                                                          \
+    ROW(pipe2, -1, EMFILE)                                                                         \
+    ROW(dup2, -1, EMFILE)                                                                          \
+    ROW(fork, -1, EAGAIN)                                                                          \
+    ROW(execlp, -1, EACCES)                                                                        \
+    ROW(execvp, -1, EACCES)                                                                        \
+    ROW(execvpe, -1, EACCES)                                                                       \
+    ROW(signalfd, -1, EMFILE)                                                                      \
+    ROW(epoll_create1, -1, EMFILE)                                                                 \
+    ROW(epoll_ctl, -1, ENOSPC)                                                                     \
+    ROW(sigqueue, -1, EAGAIN)                                                                      \
+    ROW(dlinfo, -1, 0)
+
 /* Registers and the stack hold the arguments alike for all of these functions, which take at most
  * seven words. */
 typedef intptr_t word_function(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t,
@@ -90,6 +133,11 @@ typedef intptr_t word_function(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t,
 enum function {
 #define ROW(name, answer, number) FN_##name,
     FUNCTIONS(ROW)
+#undef ROW
+        FN_LIBRARY_COUNT,
+    FN_LIBRARY_LAST = FN_LIBRARY_COUNT - 1,
+#define ROW(name, answer, number) FN_##name,
+    COMMAND_FUNCTIONS(ROW)
 #undef ROW
         FN_COUNT
 };
@@ -100,6 +148,9 @@ static _Atomic unsigned long hits;
 static atomic_bool is_paused;
 static int chosen = FN_COUNT;
 static unsigned long from, until;
+static bool is_command;
+
+static void write_counts(void);
 
 static bool fails(enum function function)
 {
@@ -108,11 +159,19 @@ static bool fails(enum function function)
     if (atomic_load(&is_paused))
         return false;
     call = atomic_fetch_add(&calls[function], 1) + 1;
+    if (function == FN_execlp || function == FN_execvp || function == FN_execvpe)
+        write_counts();
     if ((int)function != chosen || call < from || call > until)
         return false;
     if (atomic_fetch_add(&hits, 1) == 0 && getenv("FAILING_STOP"))
         abort(); /* its stack shows which call it is */
     return true;
+}
+
+/* For ferror(); there is no function that sets it. */
+static void set_error(intptr_t stream)
+{
+    ((FILE *)stream)->_flags |= 0x20; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 #define ROW(name, answer, number)                                                                  \
@@ -121,11 +180,14 @@ static bool fails(enum function function)
     {                                                                                              \
         if (!fails(FN_##name))                                                                     \
             return real[FN_##name](a, b, c, d, e, f, g);                                           \
+        if (FN_##name == FN_fgets || FN_##name == FN_fread)                                        \
+            set_error(FN_##name == FN_fgets ? c : d);                                              \
         if ((number) != 0)                                                                         \
             errno = (number);                                                                      \
         return (answer);                                                                           \
     }
 FUNCTIONS(ROW)
+COMMAND_FUNCTIONS(ROW)
 #undef ROW
 
 static const struct {
@@ -133,21 +195,21 @@ static const struct {
     word_function *function;
 } functions[FN_COUNT] = {
 #define ROW(name, answer, number) {#name, in_place_of_##name},
-    FUNCTIONS(ROW)
+    FUNCTIONS(ROW) COMMAND_FUNCTIONS(ROW)
 #undef ROW
 };
 
 /* FN_COUNT where the name is none of them; mmap64 is mmap. */
 static int find(const char *name, size_t length)
 {
-    int i = 0;
+    int count = is_command ? FN_COUNT : FN_LIBRARY_COUNT, i = 0;
 
     if (length > 2 && !strncmp(name + length - 2, "64", 2))
         length -= 2;
-    while (i < FN_COUNT &&
+    while (i < count &&
            (strlen(functions[i].name) != length || strncmp(functions[i].name, name, length) != 0))
         i++;
-    return i;
+    return i < count ? i : FN_COUNT;
 }
 
 /* ---- the table of addresses ---- */
@@ -184,7 +246,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *data)
 
     (void)size;
     (void)data;
-    if (!slash || strcmp(slash, "/librmmshim.so") != 0)
+    if (is_command ? *object->dlpi_name : !slash || strcmp(slash, "/librmmshim.so") != 0)
         return 0;
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Dyn) * row;
@@ -219,6 +281,9 @@ static void read_choice(const char *text)
 
 __attribute__((constructor)) static void begin(void)
 {
+    is_command = getenv("FAILING_COMMAND") != NULL;
+    if (is_command && strcmp(program_invocation_short_name, "rmmshim") != 0)
+        return;
     if (getenv("FAILING"))
         read_choice(getenv("FAILING"));
     if (!dl_iterate_phdr(visit, NULL)) {
@@ -238,7 +303,7 @@ void failing_pause(int pause)
 __attribute__((destructor)) static void write_counts(void)
 {
     const char *path = getenv("FAILING_COUNTS");
-    FILE *file = path ? fopen(path, "a") : NULL;
+    FILE *file = path && real[FN_malloc] ? fopen(path, "a") : NULL;
 
     if (!file)
         return;

@@ -3,6 +3,7 @@
  * prints.
  *
  * scenes NAME
+ * scenes served            holds memory until its stdin ends, so that the command can look at it
  *
  * A scene is played once with the failures and, after failing_pause(1), once more, when everything
  * must succeed.  Then all memory is freed and given back, and its amounts are printed.  What ends
@@ -519,9 +520,27 @@ static int play(const struct scene *scene)
     return 0;
 }
 
+static int serve(void)
+{
+    struct block all[3];
+
+    start();
+    for (unsigned i = 0; i < 3; i++)
+        allocate_and_fill(&all[i], DEVICE, mixed[i + 1], i);
+    STEP(cuStreamSynchronize(stream));
+    puts("ready");
+    while (getchar() != EOF)
+        ;
+    for (unsigned i = 0; i < 3; i++)
+        free_block(&all[i]);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc == 2 && !strcmp(argv[1], "served"))
+        return serve();
     if (argc == 3 && !strcmp(argv[1], "importer")) {
         const char *quiet = getenv("QUIET");
         pause_failures(quiet && *quiet == '1');
