@@ -341,6 +341,8 @@ static int find_process(const char *name)
     int *numbers = process_list(&count), found = 0;
     char comm[RS_PROCESS_TEXT_BYTES];
 
+    if (!numbers)
+        tool_say("/proc: %s", strerror(errno));
     for (size_t i = 0; numbers && i < count && !found; i++)
         if (rs_process_read(numbers[i], "comm", comm) && strncmp(comm, name, strlen(name)) == 0)
             found = numbers[i];

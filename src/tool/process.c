@@ -168,7 +168,7 @@ int process_compare_numbers(const void *one, const void *other)
 int *process_list(size_t *count)
 {
     struct rs_listing listing;
-    int *numbers = NULL, *more = NULL, number;
+    int *numbers = NULL, *more = NULL, number, failed = 0;
     bool is_whole = rs_listing_open(&listing, "/proc");
     const char *name;
 
@@ -180,19 +180,18 @@ int *process_list(size_t *count)
         more = *count % LIST_STEP ? numbers
                                   : realloc(numbers, (*count + LIST_STEP) * sizeof(*numbers));
         is_whole = more != NULL;
-        if (!more)
-            break;
-        numbers = more;
-        numbers[(*count)++] = number;
+        numbers = more ? more : numbers;
+        if (is_whole)
+            numbers[(*count)++] = number;
     }
-    is_whole = is_whole && listing.bytes == 0;
-    if (!is_whole) {
-        tool_say("/proc: %s", strerror(errno));
+    if (!is_whole || listing.bytes < 0) {
+        failed = errno;
         free(numbers);
         numbers = NULL;
     }
     if (listing.fd >= 0)
         rs_file_close(listing.fd);
+    errno = failed;
     if (numbers)
         qsort(numbers, *count, sizeof(*numbers), process_compare_numbers);
     return numbers;

@@ -59,8 +59,8 @@ bool process_has_its_page(const struct process *process);
 /* Returns the text for an answer, to be printed after "process 4711 ": "does not exist". */
 const char *process_answer_text(enum process_answer answer);
 
-/* Returns the numbers of all processes, ascending, which the caller frees.  Returns NULL, after
- * saying why, without memory or /proc. */
+/* Returns the numbers of all processes, ascending, which the caller frees.  Returns NULL,
+ * and sets errno, without memory or /proc. */
 int *process_list(size_t *count);
 
 /* Compares, for qsort() and bsearch(), two objects that begin with a process's number. */

@@ -6,6 +6,7 @@
 #include "tool/screen.h"
 #include "tool/tool.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,6 +291,8 @@ static void scan(struct watch *watch)
     size_t count;
     int *numbers = process_list(&count);
 
+    if (!numbers)
+        tool_say("/proc: %s", strerror(errno));
     allow_many_files();
     drop_ended(watch);
     watch->of_other_versions = watch->unexamined = 0;
