@@ -51,7 +51,9 @@ __attribute__((weak, visibility("default"))) void _exit(int status)
 #define RS_COVERED(call) (rs_write_coverage(), (call))
 #define abort()          RS_COVERED((abort)())
 #define raise(number)    RS_COVERED((raise)(number))
-/* gcov knows no execvpe.  It writes before an execl by itself, but does not end the failures. */
+/* gcov knows no execvpe.  It writes before the others by itself, but does not end the failures. */
 #define execvpe(file, words, environment) RS_COVERED((execvpe)(file, words, environment))
+#define execvp(file, words)               RS_COVERED((execvp)(file, words))
+#define execlp(...)                       RS_COVERED((execlp)(__VA_ARGS__))
 #define execl(...)                        RS_COVERED((execl)(__VA_ARGS__))
 #endif
