@@ -409,8 +409,8 @@ static struct record *open_in_segment(const struct opening *opening, struct rs_e
     if (!is_inside_opened(slot, segment->address))
         *result = RS_IPC_REFUSE(
             CUDA_ERROR_MAP_FAILED,
-            "the process that shared the memory gives a size or offset beyond the memory's end: "
-            "use the same version of rmmshim in both processes");
+            "the process that shared the memory gives a size or an offset that does not fit the "
+            "memory: use the same version of rmmshim in both processes");
     else if (!(entered = enter_import(&blocks, &block)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (entered) {

@@ -328,8 +328,8 @@ static void describe_one(const struct rs_mr_descriptor *descriptor)
     char text[DESCRIBE_BYTES];
 
     if (descriptor == &rs_mr_descriptor_reuse)
-        of_free = "a freed block is reused only when the GPU is done with it; the free itself "
-                  "waits for that only with free=wait, as in reuse(cuda, free=wait)";
+        of_free = "a freed block is reused only when the GPU is done with it; the option 'free', "
+                  "as in reuse(cuda, free=wait), says whether the free itself waits for that";
     printf("%s: %s\n", descriptor->name, descriptor->summary);
     printf("kind:     %s\n", describe_kind(descriptor));
     printf("freeing:  %s\n", of_free);

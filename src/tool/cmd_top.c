@@ -549,7 +549,7 @@ const struct tool_command tool_top = {
         "--json              print once as JSON, as `rmmshim ls --json` does, sorted by --sort\n"
         "--by WORD           process (default): a line for each device of each process; device: a\n"
         "                    line for each device\n"
-        "--sort WORD         sort by held (default), used, peak, rate or pid\n"
+        "--sort WORD         sort by held (default), used, peak, rate (ALLOC/S) or pid\n"
         "--interval SECONDS  seconds between updates, 0.1 to 3600 (default 1); with --once: how\n"
         "                    long it measures rates before it prints\n\n"
         "keys: q quit, p or space pause, s next column to sort by, r reverse, d devices or "

@@ -196,7 +196,7 @@ class Listings(Test):
 
     def test_whether_a_free_waits(self):
         for name, said in (("cuda", "each free waits for all earlier GPU work"), ("pool", "a free does not wait for the GPU"),
-                           ("statistics", "each free is passed on"), ("reuse", "the free itself waits for that only with free=wait")):
+                           ("statistics", "each free is passed on"), ("reuse", "says whether the free itself waits for that")):
             with self.subTest(name):
                 self.assertRegex(rmmshim("resources", name).stdout, "(?m)^freeing: .*%s" % said)
 

@@ -271,8 +271,8 @@ static const struct rs_option reuse_options[] = {
         struct reuse_config, free, mode_words, "deferred",
         "deferred (the default): a free does not wait, and its block is reused only when all GPU "
         "work that was submitted to the context before the free is done; wait: every free "
-        "waits for that work, as cudaFree does without rmmshim. With a driver before 555 every "
-        "free waits, except for host memory"),
+        "waits for that work, as cudaFree does without rmmshim. Before driver 555 a deferred "
+        "free waits, too, except for host memory"),
     RS_OPTION_END,
 };
 
