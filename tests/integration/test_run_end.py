@@ -330,6 +330,31 @@ class Lines(Run):
                 stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr))[-1], said)
 
+    def test_looked_at_while_it_was_loaded(self):
+        """The dynamic linker may have loaded the driver, and not yet the library."""
+        files = [self.path(name) for name in ("libcuda.so.1", "librmmshim.so", "nvidia-uvm")]
+        for path in files:
+            with open(path, "wb") as file:
+                file.write(b"text")
+        script = ("import mmap, sys\n"
+                  "def load(path):\n"
+                  "    with open(path, 'r+b') as file: return mmap.mmap(file.fileno(), 4)\n"
+                  "first = load(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()\n"
+                  "rest = [load(path) for path in sys.argv[2:]]; print('ready', flush=True); sys.stdin.read()\n")
+        process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "env", "-u", "LD_PRELOAD", sys.executable, "-c", script,
+                                    *files], env=support.environment(preload=[]), stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        self.wait_for_look(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        for _ in range(3):
+            self.wait_for_look(process.pid)
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
+        self.assertEqual(len(self.said(support.Result(process.returncode, stdout, stderr))), 1, stderr)
+        self.assertIn(b": none of its allocations reached rmmshim", stderr)
+
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""
         os.mkfifo(self.path("fifo"))

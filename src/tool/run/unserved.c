@@ -224,9 +224,14 @@ static void note_unserved(const struct row *row, enum unserved_reason reason)
         return;
     if (of == seen + seen_count)
         seen[seen_count++] = (struct unserved){.number = row->number, .reason = reason};
-    /* It has made its page since it was first seen. */
-    if (of->reason >= UNSERVED_NO_CALL && reason == UNSERVED_NOT_HELD)
+    /* It may have been seen while it was loaded, and have loaded the library or made its page
+     * since. What was seen several times without the library stays, and so does a page, whose
+     * descriptor the program may close. */
+    if (of->reason != reason && of->reason != UNSERVED_NOT_HELD &&
+        (of->reason >= UNSERVED_NO_CALL || of->times < SURE_TIMES)) {
         of->reason = reason;
+        of->times = 0;
+    }
     of->times++;
     if (read_row(row->number, &now) && now.started == row->started)
         row = &now;
