@@ -137,7 +137,7 @@ class Text(OutOfMemory):
         result = self.python("begin(0)\nblocks = [ask_for(20) for _ in range(3)]\ncuda.cuMemFree_v2(blocks[0])\n"
                              "cuda.cuMemFree_v2(blocks[2])\ncuda.cuCtxSynchronize()\nask_for(35)\n",
                              RMM_POOL_SIZE="60MiB", RMM_POOL_MAX_SIZE="60MiB")
-        self.assertIn("40.0 MiB cached, largest free piece 20.0 MiB", result.said[0])
+        self.assertIn("40.0 MiB cached, largest cached piece 20.0 MiB", result.said[0])
         self.assertIn("or use --resource virtual, which can serve a large request from several free pieces", result.said[0])
 
     def test_python_s_line(self):

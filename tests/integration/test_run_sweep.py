@@ -92,7 +92,7 @@ class Sweep(support.Test):
                 result = run(words + [WAYS, "fork:1", "init", "chroot:" + self.path("root"), "take", "kill"], preload=[])
                 if result.status == NOT_HERE:
                     self.skipTest(result.stderr)
-                place = re.search(r"the report (?:of process \d+ )?is in ([^\s;]+)", result.stderr).group(1)
+                place = re.search(r"the report (?:of process \d+ )?(?:is in|to) ([^\s;,]+)", result.stderr).group(1)
                 with open(self.path("report"), encoding="utf-8") as file:
                     self.assertTrue(not before or file.read() == before)
                 with open(place, encoding="utf-8") as file:
