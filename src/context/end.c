@@ -333,17 +333,10 @@ bool rs_context_has_ended(void)
 /* Bit i: the driver has told the handle of device i's primary context, and no call since may have
  * ended that context. */
 static _Atomic uint64_t primaries_learnt;
-/* Bit i: the driver did not tell that handle when it was asked last. */
-static _Atomic uint64_t primaries_missed;
-
-static uint64_t bit_of(CUdevice device)
-{
-    return 1ull << (unsigned)device % RS_DEVICES_MAX;
-}
 
 static void forget_learnt(CUdevice device)
 {
-    atomic_fetch_and(&primaries_learnt, ~bit_of(device));
+    atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
 }
 
 /* Drops the device's primary context if it has ended. The driver is asked without the lock. Its
@@ -368,31 +361,6 @@ static void drop_if_ended(CUdevice device)
     rs_context_give_back_ended();
 }
 
-/* Learns the handle of the device's primary context by retaining and releasing it. Then drops the
- * context if it has ended, since the program may release its last reference in between. The context
- * may be in the table already, if the driver did not tell its handle before. */
-static void learn_primary(CUdevice device)
-{
-    const struct rs_context_entry *entry;
-    struct rs_ending ending;
-    CUcontext handle;
-
-    if (!rs_driver_is_primary_active(device))
-        return;
-    rs_ending_begin(&ending, NULL, device, false);
-    handle = rs_driver_learn_primary(device);
-    if (handle) {
-        RS_MUTEX_GUARD(&rs_contexts_lock);
-        entry = rs_contexts_entry(handle);
-        if (entry && entry->context->handle == handle)
-            entry->context->primary = true;
-    }
-    forget_learnt(device);
-    drop_if_ended(device);
-    atomic_fetch_or(handle ? &primaries_learnt : &primaries_missed, bit_of(device));
-    rs_ending_finish(&ending, false);
-}
-
 /* The context's entries stay in the table, so that no look-up enters the context a second time
  * before rs_ending_finish. */
 void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device, bool is_sure)
@@ -400,8 +368,6 @@ void rs_ending_begin(struct rs_ending *ending, CUcontext handle, CUdevice device
     const struct rs_context_entry *entry;
     struct rs_context *context;
 
-    if (device >= 0 && atomic_fetch_and(&primaries_missed, ~bit_of(device)) & bit_of(device))
-        learn_primary(device);
     if (device >= 0 && is_sure)
         forget_learnt(device);
     ending->excluded = rs_context_ending_enter(handle, device);
@@ -502,6 +468,24 @@ void rs_context_release_primary(CUdevice device)
     rs_ending_finish(&ending, true);
 }
 
+/* Learns the handle of the device's primary context by retaining and releasing it. Then drops the
+ * context if it has ended, since the program may release its last reference in between. */
+static void learn_primary(CUdevice device)
+{
+    struct rs_ending ending;
+    bool learnt;
+
+    if (!rs_driver_is_primary_active(device))
+        return;
+    rs_ending_begin(&ending, NULL, device, false);
+    learnt = rs_driver_learn_primary(device) != NULL;
+    forget_learnt(device);
+    drop_if_ended(device);
+    if (learnt)
+        atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
+    rs_ending_finish(&ending, false);
+}
+
 CUcontext rs_context_primary(CUdevice device)
 {
     if (!rs_driver_known_primary(device))
@@ -516,6 +500,6 @@ void rs_context_learn_current(CUcontext handle)
 
     if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
         rs_driver_known_primary(device) != handle &&
-        !(atomic_load(&primaries_learnt) & bit_of(device)))
+        !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
         learn_primary(device);
 }

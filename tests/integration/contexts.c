@@ -208,17 +208,6 @@ static void learnt_later(void)
     retain_meanwhile(primary);
 }
 
-/* The same where no other context was looked up in between. */
-static void learnt_at_last(void)
-{
-    CUcontext primary = retain();
-
-    delay("cuDevicePrimaryCtxRetain:count=1:code=999");
-    use(allocate());
-    CHECK(hostcuda_fault_hits() == 1);
-    retain_meanwhile(primary);
-}
-
 /* The releasing thread has seen that the context is gone, and then there is a new one with memory
  * in it. */
 static void late_look(void)
@@ -539,7 +528,6 @@ int main(int argc, char **argv)
         {"looked_up_meanwhile", looked_up_meanwhile},
         {"retained_meanwhile", retained_meanwhile},
         {"learnt_later", learnt_later},
-        {"learnt_at_last", learnt_at_last},
         {"late_look", late_look},
         {"late_reset", late_reset},
         {"late_destroy", late_destroy},

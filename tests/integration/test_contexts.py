@@ -32,8 +32,8 @@ class Contexts(support.Test):
         self.scene("green_pushed", {"RMM_POOL_SIZE_1": "64MiB"}, HOSTCUDA_DEVICES="2")
 
     def test_a_context_that_ends_is_not_served_again(self):
-        for name in ("late_release", "looked_up_meanwhile", "retained_meanwhile", "learnt_later", "learnt_at_last",
-                     "late_look", "late_reset", "late_destroy", "released_by_the_library"):
+        for name in ("late_release", "looked_up_meanwhile", "retained_meanwhile", "learnt_later", "late_look",
+                     "late_reset", "late_destroy", "released_by_the_library"):
             for settings in (POOL, {"RMM_RESOURCE": "virtual"}):
                 self.scene(name, settings)
         for name in ("late_release", "retained_meanwhile"):  # without cuCtxGetId
