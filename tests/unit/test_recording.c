@@ -66,7 +66,8 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
 static int killed_write;
 static size_t cut_bytes;
 static bool writes_fail;
-static time_t write_takes_s, written_s; /* by the clock of the test, all writes so far */
+static time_t write_takes_s;
+static _Atomic time_t written_s; /* by the clock of the test, all writes so far */
 
 ssize_t __real_pwrite(int fd, const void *bytes, size_t length, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t length, off_t offset);
